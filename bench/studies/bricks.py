@@ -143,7 +143,7 @@ def _print_torchvision(samples: int) -> None:
 
     measured = statistics.median(_times(step))
     calls, watch = CallRecorder(), Watch()
-    watch.told = lambda phase, *call: calls.add("", phase, *call)
+    watch.on_operator = lambda phase, *call: calls.add("", phase, *call)
     with watch:
         step()
     told = bound.measure(calls, Graph(), 1, torch.device("cpu"), Precision.fp32)

@@ -135,6 +135,7 @@ def test_an_answer_without_a_place_is_refused_before_anything_is_started(tmp_pat
     parser = composing.OverrideParser("run")
     for words, why in (
         (["--to", str(tmp_path)], "give the name of a file"),
+        (["--to", str(tmp_path / "page.html")], "train-bench report DIR --to FILE"),
         (["--json", "--multirun"], "leave --multirun out"),
     ):
         with pytest.raises(RequestError, match=why):

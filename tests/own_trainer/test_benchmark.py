@@ -248,7 +248,7 @@ def test_sizes_that_the_rules_want_are_missed_before_the_clock_starts(tmp_path):
     one.init_start()
     one.weights_initialized("weight")
     one.init_stop()
-    with pytest.raises(RequestError, match=r"run_start\(\) has to be told train_samples and eval_samples"):
+    with pytest.raises(RequestError, match=r"run_start\(\) needs train_samples and eval_samples"):
         one.run_start()
 
 

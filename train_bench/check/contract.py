@@ -170,7 +170,7 @@ def the_seed_decides(case: Case) -> None:
     if not _same(first, again) or quality != repeated:
         raise Broken(f"Seed 1 gave {quality.metrics}, and again {repeated.metrics}, with other weights.")
     if _same(first, other):
-        raise Broken("Seeds 1 and 2 gave the same weights; draw them after `build` was told the seed.")
+        raise Broken("Seeds 1 and 2 gave the same weights; draw them after `build` has got the seed.")
 
 
 def an_evaluation_changes_nothing(case: Case) -> None:

@@ -52,7 +52,7 @@ class OverrideParser(Parser):
 
     def __init__(self, verb: str, *, page: bool = False) -> None:
         super().__init__(f"train-bench {verb}", usage=argparse.SUPPRESS, allow_abbrev=False)
-        self.verb = verb
+        self.verb, self.page = verb, page
         self.add_argument(
             "--json", action="store_true", help="one JSON object on standard output; the rest on stderr"
         )
@@ -88,6 +88,11 @@ def parse(parser: OverrideParser, arguments: Sequence[str]) -> tuple[argparse.Na
         raise RequestError("--json and --to are of one configuration at a time; leave --multirun out.")
     if known.to is not None:
         refuse_file(known.to)
+        if known.to.suffix == ".html" and not parser.page:
+            raise RequestError(
+                f"--to is '{known.to}', and {parser.verb} writes JSON there; give a name that ends in .json. "
+                f"train-bench report DIR --to FILE writes the page of a campaign."
+            )
     return known, words
 
 

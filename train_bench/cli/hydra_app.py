@@ -203,23 +203,23 @@ def _config_dir(hydra_config: HydraConf) -> tuple[str, ...]:
     return tuple(f"--config-dir={source.path}" for source in sources if source.provider == "command-line")
 
 
-def _with_threads(asked: RunConfig) -> RunConfig:
+def _with_threads(config: RunConfig) -> RunConfig:
     """Configuration with the threads of a rank: as requested, by OMP_NUM_THREADS, or by the size of the benchmark if
     it trains itself; else null."""
-    if asked.launcher.threads_per_rank is None:
-        asked.launcher.threads_per_rank = preflight.threads_of_environment(os.environ)
-    if asked.launcher.threads_per_rank is None and asked.command is None:
-        asked.launcher.threads_per_rank = asked.benchmark.threads_per_rank
-    return asked
+    if config.launcher.threads_per_rank is None:
+        config.launcher.threads_per_rank = preflight.threads_of_environment(os.environ)
+    if config.launcher.threads_per_rank is None and config.command is None:
+        config.launcher.threads_per_rank = config.benchmark.threads_per_rank
+    return config
 
 
-def _with_command(asked: RunConfig, words: Sequence[str]) -> RunConfig:
+def _with_command(config: RunConfig, words: Sequence[str]) -> RunConfig:
     """Configuration with the typed commands, if any."""
     for name in (name for name, traits in TRAITS.items() if traits.program):
         typed = [word.partition("=")[2] for word in words if word.partition("=")[0] == name]
-        if typed and getattr(asked, name) is not None:
-            setattr(asked, name, typed[-1])
-    return asked
+        if typed and getattr(config, name) is not None:
+            setattr(config, name, typed[-1])
+    return config
 
 
 def _with_other(request: Request) -> Request:

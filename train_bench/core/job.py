@@ -93,7 +93,7 @@ class Job:
     clock, by mllog key. `start_limit_seconds` is how long it may take from the command until all ranks have answered,
     `stall_limit_seconds` how long a rank may go without a heartbeat afterwards; None is no limit. `reference_folder`
     and `launcher_folder` are the folders of their code if that is in no package. With a `command`, its program trains,
-    and not the reference. `stop_when` is the budget of the run as it was asked for (`minutes > 30`). With
+    and not the reference. `stop_when` is the budget of the run as requested (`minutes > 30`). With
     `keep_weights` they are written once the clock has stopped; `deterministic` ranks use no operator whose result
     varies. `work` is what the ranks do, a name of `RANK_MODULES`: anything but "train" is no run of a campaign, and
     `work_options` are for it alone. With `checkpoint_seconds`, ranks write checkpoints, and a run whose ranks die is

@@ -21,7 +21,7 @@ from train_bench.core.sharded_tensors import layers_of
 from train_bench.dry_run.attention import attention_of
 from train_bench.dry_run.batch import grown, tensors_of
 from train_bench.dry_run.parallel import DryParallel
-from train_bench.dry_run.watch import OUTSIDE, Told, Watch
+from train_bench.dry_run.watch import OUTSIDE, OperatorCallback, Watch
 from train_bench.errors import RequestError
 from train_bench.task import BenchmarkConfig
 
@@ -102,11 +102,11 @@ def step_of(
     together: int = 1,
     divided: tuple[str, ...] = (),
     real_share: float | None = None,
-    told: Told | None = None,
+    on_operator: OperatorCallback | None = None,
 ) -> Step:
     """Trace a step of `make`'s task as one of `ranks` ranks; of ranks with different parameters, the one that holds the
     most. `together` and `divided` are the launcher's (`LauncherConfig`). `real_share` is the unpadded part of a sample;
-    `told` is called with each operator of a step of at most `MICRO_BATCHES` micro-batches.
+    `on_operator` is called with each operator of a step of at most `MICRO_BATCHES` micro-batches.
 
     Raises `RequestError` for a task that does not describe its batches, or whose step depends on values.
     """
@@ -137,10 +137,10 @@ def step_of(
         watch.flop.clear()
         watch.forget_peak()
         exchanges.clear()
-        watch.told = told
+        watch.on_operator = on_operator
         with watch.phase("between"):
             task.iterate(batch)
-        watch.told = None
+        watch.on_operator = None
         flop, peak, peak_phase = dict(watch.flop), watch.peak, watch.peak_phase
         gradients = watch.gradients
         memory = {kind: watch.alive.get(kind, 0) for kind in KINDS}
@@ -209,7 +209,7 @@ def _built(
 
 def _divide(watch: Watch, parallel: DryParallel, divided: tuple[str, ...]) -> None:
     """Have `watch` count shards. Of rows that do not divide evenly the first rank has the most. FSDP2 keeps gradients
-    whole until the last micro-batch of a step has added its own; beside the parameters outside of layer lists it holds
+    whole until the last micro-batch of a step has added its own; next to the parameters outside of layer lists it holds
     two whole layers: one computes while the next is gathered."""
     ranks, model = parallel.size, parallel.model
 

@@ -28,7 +28,7 @@ OUTSIDE = "outside the parts"
 FORMULAS = {**flop_registry, **LSTM_FORMULAS, **ATTENTION_FORMULAS, **GROUPED_FORMULAS}
 
 
-Told = Callable[[str, Any, Any, Any], object]
+OperatorCallback = Callable[[str, Any, Any, Any], object]
 
 
 class Watch(TorchDispatchMode):
@@ -40,14 +40,14 @@ class Watch(TorchDispatchMode):
     peak_phase   phase of the peak
     part         bytes of this rank's shard of a tensor of a kind; None: it holds all
     gathered     additional bytes of a forward and a backward pass, because a layer is whole while it computes
-    told         is called with each operator: phase, operator, arguments
+    on_operator  is called with each operator: phase, operator, arguments
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.flop: dict[tuple[str, str], int] = defaultdict(int)
         self.alive: dict[str, int] = defaultdict(int)
-        self.told: Told | None = None
+        self.on_operator: OperatorCallback | None = None
         self.part: Callable[[Tensor, str], int] | None = None
         self.gathered = 0
         self._phase, self._part = "build", OUTSIDE
@@ -64,8 +64,8 @@ class Watch(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if self.told is not None:
-            self.told(self._phase, func, args, kwargs)
+        if self.on_operator is not None:
+            self.on_operator(self._phase, func, args, kwargs)
         if func is torch.ops.aten._local_scalar_dense.default and self._phase == "build":
             return 0.0  # start weights have no values, so random numbers are not used
         if func.overloadpacket is torch.ops.aten._sparse_coo_tensor_with_dims_and_tensors:

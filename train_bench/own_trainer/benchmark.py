@@ -319,7 +319,7 @@ class Benchmark:
         untold = [key for key, size in sizes.items() if size is None and demands(self._job.rules, key)]
         if untold and not (untold == ["train_samples"] and self._job.unit is Unit.SAMPLE):
             raise RequestError(
-                f"run_start() has to be told {' and '.join(untold)}, which the rules want logged."
+                f"run_start() needs {' and '.join(untold)}, which the rules require in the log."
             )
 
     def _broken(self, values: Mapping[str, Any]) -> list[Failure]:

@@ -48,7 +48,7 @@ BEAT_SECONDS = 0.5
 """How often a program is looked at while it gives no signal."""
 
 GRACE_SECONDS = 5.0
-"""How long a program may take to end when it is told to; less than whoever tells this process waits."""
+"""How long a program may take to end after its signal; less than whoever signals this process waits."""
 
 DATA_BEFORE_RUN_START = "data_before_run_start"
 """The key under which a log says so; see `data_watch.Opened`."""
@@ -94,7 +94,7 @@ def _place(job: Job, environ: Mapping[str, str]) -> Place:
     found = rank_and_size(environ)
     if found is None:
         raise LaunchError(
-            f"{job.world_size} ranks were asked for, and nothing says which of them this process is."
+            f"{job.world_size} ranks were requested, but the environment does not say which of them this process is."
         )
     rank, size = found
     if size != job.world_size:
@@ -109,7 +109,7 @@ def _place(job: Job, environ: Mapping[str, str]) -> Place:
 def _tell(job: Job, place: Place, *, dropped: bool) -> tuple[Path, dict[str, Any]]:
     """Write the job file of the program. Returns its path and content."""
     path = job.ranks_folder / f"job_{place.rank}.json"
-    told = {
+    facts = {
         "benchmark": job.benchmark,
         "ruleset": job.config["ruleset"],
         "run": job.index,
@@ -129,9 +129,9 @@ def _tell(job: Job, place: Place, *, dropped: bool) -> tuple[Path, dict[str, Any
         "device": job.device.value,
         "precision": job.precision.value,
     }
-    del told["size"]
-    files.write_json(path, told)
-    return path, told
+    del facts["size"]
+    files.write_json(path, facts)
+    return path, facts
 
 
 def _hyperparameters(job: Job) -> dict[str, Any]:
@@ -199,13 +199,13 @@ def _run(job: Job, place: Place) -> Ended:
     command = job.command
     assert command is not None
     dropped = caches.drop(wanted=job.drop_caches and place.local_rank == 0)
-    job_file, told = _tell(job, place, dropped=dropped)
-    values = {**told["hyperparameters"], **told, "job": str(job_file)}
-    in_log = place.rank == 0 and OutputInLog.due(told["ruleset"])
+    job_file, facts = _tell(job, place, dropped=dropped)
+    values = {**facts["hyperparameters"], **facts, "job": str(job_file)}
+    in_log = place.rank == 0 and OutputInLog.due(facts["ruleset"])
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
     refusals: list[str] = []
     lines = _lines(job, job_file, refusals) if place.rank == 0 else None
-    watch = DataWatch(Path(told["data_dir"])) if place.rank == 0 else None
+    watch = DataWatch(Path(facts["data_dir"])) if place.rank == 0 else None
     environ = _environment(job, place, job_file) | (lines.environment if lines is not None else {})
     process = _started(command, values, environ, piped=in_log)
     output = OutputInLog(process.stdout, job.partial_log) if in_log else None

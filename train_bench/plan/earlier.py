@@ -11,7 +11,7 @@ from train_bench.core import files
 from train_bench.errors import LogError
 
 LOOKED_AT = 100
-"""Folders beside the planned one, by name from the last: their names begin with the time."""
+"""Folders next to the planned one, by name from the last: their names begin with the time."""
 
 ALIKE = ("variant", "launcher", "world_size", "changes")
 SHARED_ALIKE = ("device", "precision", "threads_per_rank", "nodes")

@@ -115,16 +115,16 @@ def make_plan(
     announcement["submission_benchmark"] = config.benchmark
     if run_config.deterministic:
         announcement["deterministic"] = True
-    told = disclosed(
+    stated = disclosed(
         rules,
         config,
         provenance.variant,
         launcher=run_config.launcher,
         precision=run_config.precision,
     )
-    _refuse_what_the_rules_forbid(run_config, rules, config, announcement | told, to_be_run=to_be_run)
+    _refuse_what_the_rules_forbid(run_config, rules, config, announcement | stated, to_be_run=to_be_run)
     if run_config.command is None:  # a program announces its own settings
-        announcement |= told
+        announcement |= stated
     runs = _number_of_runs(run_config, rules, reference_runs=reference_runs)
     if reference_runs and run_config.precision is not Precision.fp32:
         raise RequestError(

@@ -104,7 +104,7 @@ def predicted(job: Job, task: Any, parallel: Parallel) -> dict[str, Any]:
         together=parallel.size // parallel.data_ranks,
         device=job.device,
         precision=job.precision,
-        told=lambda phase, *call: calls.add("", PHASES[phase], *call),
+        on_operator=lambda phase, *call: calls.add("", PHASES[phase], *call),
     )
     repeated = step.micro_batches / min(step.micro_batches, MICRO_BATCHES)
     parallel.barrier()

@@ -41,7 +41,7 @@ OF_THE_RUN = frozenset(
 
 
 LONGEST_FILLED = 60
-"""What is longer, as text, is told by its name."""
+"""Longer texts are replaced by their names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,11 +51,11 @@ def gather(parallel: Parallel, taken: SamplesTaken) -> dict[str, Any] | None:
 
 
 def _same(one: SamplesTaken, other: SamplesTaken) -> bool:
-    def told(taken: SamplesTaken) -> tuple[object, ...]:
+    def content(taken: SamplesTaken) -> tuple[object, ...]:
         batches = [[batch.tolist() for batch in of] for of in (taken.order, taken.evaluation)]
         return (taken.trained, taken.start, taken.epoch, taken.carried, list(taken.evaluated), batches)
 
-    return one is other or told(one) == told(other)
+    return one is other or content(one) == content(other)
 
 
 def order_fingerprint(taken: Sequence[SamplesTaken]) -> OrderFingerprint:

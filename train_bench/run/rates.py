@@ -11,5 +11,5 @@ from train_bench.task import Task
 def told_by(task: Task) -> dict[str, Any] | None:
     """Value of the log line; None if the task does not report rates."""
     tell = getattr(task, "learning_rates", None)
-    told = None if tell is None else tell()
-    return None if told is None else asdict(told)
+    rates = None if tell is None else tell()
+    return None if rates is None else asdict(rates)

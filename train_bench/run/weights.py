@@ -49,8 +49,8 @@ def keep(task: ExportsWeights, job: Job, parallel: Parallel) -> dict[str, Any] |
             written[path.name] = _write(path, mine)
         except Exception as raised:
             error = raised
-    told = None if error is None else f"rank {parallel.rank}: {type(error).__name__}: {error}"
-    gathered = parallel.gather_objects((written, told))
+    failure = None if error is None else f"rank {parallel.rank}: {type(error).__name__}: {error}"
+    gathered = parallel.gather_objects((written, failure))
     if gathered is None:
         return None
     failed = [sentence for _, sentence in gathered if sentence is not None]

@@ -57,7 +57,7 @@ LIMIT, LIMIT_SECONDS = "start_limit_seconds", 120.0
 DETERMINISTIC = "deterministic"
 
 OF_ACCEPTANCE = ("output", "seed", "runs", "benchmark.evaluation.until", DETERMINISTIC, LIMIT)
-"""Options of the trainings that follow from what is asked here."""
+"""Options of the trainings that follow from the acceptance."""
 
 WITH_VALUES = (
     "--config-dir",
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parted(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What Hydra is told, and the names of nodes."""
+    """Overrides, and the names of nodes."""
     overrides, named = [], []
     following = iter(words)
     for word in following:
@@ -115,7 +115,7 @@ def _parser() -> composing.OverrideParser:
         "--to",
         type=Path,
         metavar="FILE",
-        help="the page; beside it the same as .json; DIR/accept.html without it",
+        help="the page, and the same as .json; default: DIR/accept.html",
     )
     parser.add_argument(
         "--at-once", type=int, metavar="NUMBER", help="how many nodes train at the same time; all without it"
@@ -197,7 +197,7 @@ class Training:
     interface: str | None
 
     def alone(self, folder: Path) -> list[str]:
-        """As it was asked."""
+        """As requested."""
         return ["run", *self.words(), with_folder("output", folder)]
 
     def words(self) -> list[str]:
@@ -229,7 +229,7 @@ class Training:
         return [leading, *joining]
 
     def decided(self, request: Request) -> list[str]:
-        """What follows from what was asked: the seed, how long, and how many threads, which nodes need not know."""
+        """Decided values: the seed, the length, and the threads of a rank."""
         config, job = request.config, start.plan_of(request).jobs[0]
         points = job.schedule.points()
         until = points[min(self.blocks, len(points)) - 1]
@@ -253,9 +253,7 @@ def _accept(request: Request, nodes: Sequence[Node], options: argparse.Namespace
     folder = planned.jobs[0].folder
     runner.refuse_folder(folder)
     if len(nodes) > 1 and not options.alone:
-        training.together(
-            [node.address for node in nodes], folder
-        )  # what the rules refuse is told before anything
+        training.together([node.address for node in nodes], folder)  # the rules refuse before anything starts
     ways = rounds.Ways(
         command=shlex.split(options.by),
         program=rounds.program(),
@@ -267,7 +265,7 @@ def _accept(request: Request, nodes: Sequence[Node], options: argparse.Namespace
     with rounds.Fleet(nodes, ways, rules, say) as fleet:
         noise = _noise(options, nodes, request)
         found, together = acceptance.accept(fleet, training, known, noise, in_company=not options.alone)
-    told = {
+    document = {
         "train_bench": __version__,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "job": job,
@@ -275,19 +273,19 @@ def _accept(request: Request, nodes: Sequence[Node], options: argparse.Namespace
         **_as_json(found, nodes, together),
     }
     to = options.to or folder / "accept.html"
-    files.write_json(to.with_suffix(".json"), told)
-    write_acceptance(told, to)
+    files.write_json(to.with_suffix(".json"), document)
+    write_acceptance(document, to)
 
     def shown(content: dict[str, Any], console: Console) -> None:
         report.show(content, console)
         print_line(console, f"The page is in {to}, and the same for programs in {to.with_suffix('.json')}.")
 
-    return Answer(code=EXIT_CODES[found.state], content=told, show=shown)
+    return Answer(code=EXIT_CODES[found.state], content=document, show=shown)
 
 
 def _completed(request: Request) -> Request:
-    """With the seed and the folder that are used where none is asked. Raises `RequestError` for what nodes cannot be
-    asked."""
+    """Request with the default seed and folder. Raises `RequestError` for a launcher that nodes cannot run by
+    themselves."""
     config = request.config
     if discover.batch(config.launcher) is not None or config.launcher.nodes != 1:
         raise RequestError(

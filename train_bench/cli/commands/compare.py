@@ -22,7 +22,7 @@ from train_bench.judge.entry import Judgement
 from train_bench.judge.tree import Judged, judge_folder, judge_tree
 from train_bench.plan import definition, discover
 from train_bench.report import comparison as report
-from train_bench.report import gate as told
+from train_bench.report import gate as gate_report
 
 CODES = {gate.SLOWER: INVALID, gate.NOT_SLOWER: VALID, gate.CANNOT_TELL: CANNOT_TELL}
 
@@ -156,7 +156,7 @@ def _answer(
         chr(ord("B") + number) if number < 25 else f"campaign {number + 2}" for number in range(len(gates))
     ]
     sentences = [
-        told.sentence(
+        gate_report.sentence(
             one.as_json(),
             f"its history ({one.a})" if one.campaigns else "A",
             one.b if one.campaigns else label,
@@ -179,9 +179,9 @@ def _answer(
 
 
 def _page(judged: Sequence[Judgement], first: Sequence[str], options: argparse.Namespace) -> None:
-    """Both sides beside each other, where `--to` asks for it, with the answers first."""
+    """Page of both sides with the answers first, if `--to` is given."""
     if options.to is not None:
-        from train_bench.report.page import facts, write  # here, because sentences are told without
+        from train_bench.report.page import facts, write  # here, because sentences need none of it
 
         write.write(
             [(one.location.folder, Judged(entries=(one,))) for one in judged],
@@ -192,7 +192,7 @@ def _page(judged: Sequence[Judgement], first: Sequence[str], options: argparse.N
 
 
 def _show(content: dict[str, Any], console: Any) -> None:
-    told.show(content, console)
+    gate_report.show(content, console)
     report.show(content, console)
 
 

@@ -14,7 +14,7 @@ B is what is different there: 'launcher=horovod', 'precision=bf16', 'benchmark.c
 Either may be a folder that --record or --keep has left. Two finished campaigns are compared by their convergence:
 whether they take equally many samples to the target, give or take 5 %; slower is as different as faster.
 
-Exit code 0: equal, as far as was compared. 1: different. 2: the request was wrong. 3: it cannot be told.
+Exit code 0: equal, as far as was compared. 1: different. 2: the request was wrong. 3: undecided.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ DRAWS = (1, 2, 3, 4)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """What one side was asked to be: overrides, or a folder with recordings; and the revision that it runs."""
+    """One side: overrides, or a folder with recordings; and the revision that it runs."""
 
     overrides: tuple[str, ...] = ()
     folder: Path | None = None
@@ -213,7 +213,7 @@ def _recorded(a: Side, b: Side | None, folder: Path, options: argparse.Namespace
         return _pair(a.folder, _inner(b.folder), 0.0)
     if a.folder is not None:
         raise RequestError(
-            "Where A is a folder with recordings, B has to be one, too: it is recorded beside A."
+            "Where A is a folder with recordings, B has to be one, too: it is recorded together with A."
         )
     pairs: list[compare.Pair | None] = []
 
@@ -252,7 +252,7 @@ def _carried_out(
         if not options.synthetic:
             runner.prepare_data(one)
     coarser = max(UNITS[one.jobs[0].precision] for one in (planned, other))
-    told = {
+    work = {
         "steps": options.steps,
         "seeds": options.seeds,
         "data": "synthetic" if options.synthetic else "real",
@@ -260,14 +260,14 @@ def _carried_out(
     }
     if b is not None and b.model is not None:
         _refuse_ranks_beside_a_model(planned)
-        told["given"] = True
-    _record(planned, told | {"whole": True}, folder / A)
+        work["given"] = True
+    _record(planned, work | {"whole": True}, folder / A)
     threads = 2 if planned.jobs[0].threads_per_rank == 1 else 1
-    _record(planned, told | {"unit": coarser}, folder / "rounding")
-    _record(_changed(planned, threads_per_rank=threads), told, folder / "threads")
+    _record(planned, work | {"unit": coarser}, folder / "rounding")
+    _record(_changed(planned, threads_per_rank=threads), work, folder / "threads")
     if planned.jobs[0].world_size == 1:  # weights that become wider would drop out of what ranks average
         with contextlib.suppress(LaunchError):  # not every layer exists in double precision
-            _record(_changed(planned, precision=Precision.fp32), told | {"double": True}, folder / DOUBLE)
+            _record(_changed(planned, precision=Precision.fp32), work | {"double": True}, folder / DOUBLE)
     if b is None:
         return None
     recorded = folder / B
@@ -280,21 +280,21 @@ def _carried_out(
             name.partition("/")[2]: shape for name, shape in shapes.items() if name.startswith("parameters/")
         }
         names = str(files.own_path(b.names).resolve())
-        beside = {"model": b.model, "names": names, "given": str(folder / A), "shapes": ours}
-        _record(other, told | beside, recorded)
+        given = {"model": b.model, "names": names, "given": str(folder / A), "shapes": ours}
+        _record(other, work | given, recorded)
     else:
         weights = folder / "start.npz"
         recording.write_start(recording.read(folder / A), weights)
         other = _changed(other, seed=planned.jobs[0].seed)
-        from_start = told | {"start": str(weights)}
+        from_start = work | {"start": str(weights)}
         with _checkout(b.revision) as checkout, _first_on_path(checkout):
             _record(other, from_start | {"whole": True}, recorded)
     pair = _pair(folder, recorded, coarser)
     if not compare.is_near(compare.climb(pair, options.rungs)):
         return pair
     for draw in DRAWS:
-        _record(planned, told | {"unit": coarser, "draw": draw}, folder / _again(A, draw))
-    _record(planned, told | {"unit": compare.COARSE * coarser}, folder / COARSE)
+        _record(planned, work | {"unit": coarser, "draw": draw}, folder / _again(A, draw))
+    _record(planned, work | {"unit": compare.COARSE * coarser}, folder / COARSE)
     if from_start is not None:
         with _checkout(b.revision) as checkout, _first_on_path(checkout):
             for draw in DRAWS:
@@ -319,8 +319,8 @@ def _changed(planned: Plan, **values: Any) -> Plan:
     return replace(planned, jobs=(job,))
 
 
-def _record(planned: Plan, told: dict[str, Any], folder: Path) -> None:
-    rank_job.carry_out(planned, "record", told, folder)
+def _record(planned: Plan, work: dict[str, Any], folder: Path) -> None:
+    rank_job.carry_out(planned, "record", work, folder)
 
 
 def _pair(folder: Path, b: Path, unit: float) -> compare.Pair:

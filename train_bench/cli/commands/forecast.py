@@ -41,7 +41,7 @@ PROBE_SHARE = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Case:
     """What a forecast is of. `ranks` are accelerators where it is from published entries; it and `samples_per_unit` are
     None where nothing says them; `sizes` are those that step times are known of."""
 
@@ -67,8 +67,8 @@ def main(arguments: Sequence[str]) -> int:
         return composing.give(_forecast(_of_published(options, overrides), options), options)
 
     def act(request: Request) -> Answer:
-        asked = _stated(request, options) if options.throughput is not None else _probed(request, options)
-        return _forecast(asked, options)
+        case = _stated(request, options) if options.throughput is not None else _probed(request, options)
+        return _forecast(case, options)
 
     return composing.with_request("forecast", options, overrides, act)
 
@@ -104,10 +104,8 @@ def _parser() -> composing.OverrideParser:
         help="how many blocks a probe runs, each up to an evaluation; without, a fifth of those expected",
     )
     parser.add_argument("--accelerator", metavar="NAME", help="as the submitter writes it")
-    parser.add_argument("--accelerators", type=int, metavar="NUMBER", help="of the system that is asked for")
-    parser.add_argument(
-        "--batch-size", type=int, metavar="NUMBER", help="global, of the runs that are asked for"
-    )
+    parser.add_argument("--accelerators", type=int, metavar="NUMBER", help="of the system")
+    parser.add_argument("--batch-size", type=int, metavar="NUMBER", help="global, of the runs")
     parser.add_argument(
         "--table", type=Path, metavar="FILE", help="published entries instead of those that came along"
     )
@@ -148,7 +146,7 @@ def _refuse_overrides(overrides: Sequence[str], allowed: Sequence[str], why: str
         raise RequestError(f"{why}; leave out {', '.join(others)}.")
 
 
-def _of_logs(path: Path, ruleset_name: str | None) -> Asked:
+def _of_logs(path: Path, ruleset_name: str | None) -> Case:
     """From a log, or the logs of one campaign, whether its runs are finished or not."""
     found = locate.find(path, ruleset_name).locations
     if len(found) > 1:
@@ -170,7 +168,7 @@ def _of_logs(path: Path, ruleset_name: str | None) -> Asked:
             f"No log in {path} has an evaluation, so there is no pace yet; wait for the first."
         )
     points = rcp.load(rules, discover.rcp_folders()) or _own_point([record for record, _ in read], batch_size)
-    return Asked(
+    return Case(
         name=name,
         rules=rules,
         points=points,
@@ -200,7 +198,7 @@ def _own_point(records: Sequence[RunRecord], batch_size: int) -> tuple[Point, ..
     return (Point(batch_size=batch_size, mean=mean, deviation=0.0, count=len(values), values=values),)
 
 
-def _of_published(options: argparse.Namespace, overrides: Sequence[str]) -> Asked:
+def _of_published(options: argparse.Namespace, overrides: Sequence[str]) -> Case:
     """From published entries of a family of systems."""
     _refuse_overrides(
         overrides, ("benchmark",), "--published needs only benchmark=NAME besides its own options"
@@ -220,7 +218,7 @@ def _of_published(options: argparse.Namespace, overrides: Sequence[str]) -> Aske
     times = families.fit(family.sizes, families.learn([one for one in known if one is not family], benchmark))
     rules = published_pace.rules_of(family.round, benchmark)
     points = rcp.official(rules)
-    return Asked(
+    return Case(
         name=benchmark,
         rules=rules,
         points=points,
@@ -233,7 +231,7 @@ def _of_published(options: argparse.Namespace, overrides: Sequence[str]) -> Aske
     )
 
 
-def _stated(request: Request, options: argparse.Namespace) -> Asked:
+def _stated(request: Request, options: argparse.Namespace) -> Case:
     planned = start.plan_of(request, to_be_run=False)
     per_unit = _samples_per_unit(planned)
     if per_unit is None:
@@ -244,7 +242,7 @@ def _stated(request: Request, options: argparse.Namespace) -> Asked:
     return _planned(planned, log_pace.stated(options.throughput, options.evaluation_seconds, per_unit))
 
 
-def _probed(request: Request, options: argparse.Namespace) -> Asked:
+def _probed(request: Request, options: argparse.Namespace) -> Case:
     """Run the first blocks of one run in a folder of their own; they are no result."""
     batch = discover.batch(request.config.launcher)
     if batch is not None and not batch.wait:
@@ -273,9 +271,9 @@ def _blocks(of_reference: Samples) -> int:
     return max(1, int(PROBE_SHARE * evaluations))
 
 
-def _planned(planned: Plan, pace: Pace) -> Asked:
+def _planned(planned: Plan, pace: Pace) -> Case:
     rules = ruleset.load(planned.ruleset).benchmark(planned.benchmark)
-    return Asked(
+    return Case(
         name=planned.variant,
         rules=rules,
         points=rcp.load(rules, discover.rcp_folders()),
@@ -302,40 +300,40 @@ def _samples_per_unit(planned: Plan) -> float | None:
     return float(job.schedule.samples_per_unit) if job.unit in (Unit.EPOCH, Unit.SAMPLE) else None
 
 
-def _forecast(asked: Asked, options: argparse.Namespace) -> Answer:
-    runs = asked.rules.runs if options.runs is None else options.runs
-    forecast = simulate.simulate(asked.of_reference, asked.pace, runs=runs, drop=asked.rules.drop)
+def _forecast(case: Case, options: argparse.Namespace) -> Answer:
+    runs = case.rules.runs if options.runs is None else options.runs
+    forecast = simulate.simulate(case.of_reference, case.pace, runs=runs, drop=case.rules.drop)
     content: dict[str, Any] = {
-        "benchmark": asked.name,
-        "ruleset": asked.rules.ruleset,
-        "points_digest": rcp.digest(asked.points),
-        "batch_size": asked.batch_size,
-        "ranks": asked.ranks,
-        "unit": asked.rules.unit.value,
+        "benchmark": case.name,
+        "ruleset": case.rules.ruleset,
+        "points_digest": rcp.digest(case.points),
+        "batch_size": case.batch_size,
+        "ranks": case.ranks,
+        "unit": case.rules.unit.value,
         **forecast.as_json(),
         "cost": None,
         "convergence": {
-            "source": asked.of_reference.source,
-            "extrapolated": asked.of_reference.extrapolated,
-            "message": asked.of_reference.message,
+            "source": case.of_reference.source,
+            "extrapolated": case.of_reference.extrapolated,
+            "message": case.of_reference.message,
         },
         "pace": {
-            "source": asked.pace.source,
-            "message": asked.pace.message,
-            "notes": list(asked.pace.notes),
+            "source": case.pace.source,
+            "message": case.pace.message,
+            "notes": list(case.pace.notes),
         },
-        "advice": None if options.advise is None else _advice(asked, options).as_json(),
+        "advice": None if options.advise is None else _advice(case, options).as_json(),
     }
     if options.price is not None:
-        if asked.ranks is None:
+        if case.ranks is None:
             raise RequestError(
                 "These logs do not say on how many ranks they were written; leave out --price."
             )
-        content["cost"] = forecast.run.times(options.price * asked.ranks * runs / 60).as_json()
+        content["cost"] = forecast.run.times(options.price * case.ranks * runs / 60).as_json()
     return Answer(content=content, show=report.show)
 
 
-def _advice(asked: Asked, options: argparse.Namespace) -> advisor.Advice:
+def _advice(case: Case, options: argparse.Namespace) -> advisor.Advice:
     """Batch sizes on other numbers of ranks. How a step grows with both is learned from published systems."""
     try:
         ranks = [int(count) for count in options.advise.split(",")]
@@ -343,25 +341,25 @@ def _advice(asked: Asked, options: argparse.Namespace) -> advisor.Advice:
         raise RequestError(
             f"--advise is {options.advise}; give numbers of ranks, for example --advise 1,2,4."
         ) from None
-    if asked.samples_per_unit is None or asked.ranks is None:
+    if case.samples_per_unit is None or case.ranks is None:
         raise RequestError(
             "Nothing says how many samples a unit of progress has, or on how many ranks these logs were written, so "
             "there is no step to go by; forecast from a probe or from published entries."
         )
-    unit = float(np.median(asked.pace.unit))
+    unit = float(np.median(case.pace.unit))
     step = Size(
-        accelerators=asked.ranks,
-        batch_size=asked.batch_size,
-        log_step=math.log(unit * asked.batch_size / asked.samples_per_unit),
+        accelerators=case.ranks,
+        batch_size=case.batch_size,
+        log_step=math.log(unit * case.batch_size / case.samples_per_unit),
     )
     known = families.families(published_entries.shipped(), published_pace.needed)
-    times = families.fit(asked.sizes or (step,), families.learn(known, asked.rules.name))
+    times = families.fit(case.sizes or (step,), families.learn(known, case.rules.name))
     return advisor.advise(
-        asked.points,
-        asked.rules,
+        case.points,
+        case.rules,
         ranks,
         lambda size, count: float(np.exp(np.median(times.log_seconds(count, size)))),
-        samples_per_unit=asked.samples_per_unit,
-        eval_seconds=float(np.median(asked.pace.evaluation)),
+        samples_per_unit=case.samples_per_unit,
+        eval_seconds=float(np.median(case.pace.evaluation)),
         price=options.price,
     )

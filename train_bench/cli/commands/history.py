@@ -36,13 +36,13 @@ def main(arguments: Sequence[str]) -> int:
         files.write(options.to, page_of(path, options.filters, options.price_per_hour))
         print(plain(f"The page is in {options.to}."))
         return VALID
-    told = history.history(path, options.filters)
+    content = history.history(path, options.filters)
     if options.json:
-        print(json.dumps(told, allow_nan=False))
+        print(json.dumps(content, allow_nan=False))
     elif options.csv:
-        print(report.as_csv(told), end="")
+        print(report.as_csv(content), end="")
     else:
-        report.show(told, make_console())
+        report.show(content, make_console())
     return VALID
 
 
@@ -51,13 +51,13 @@ def page_of(
 ) -> str:
     """The page of the history of a store, with the given prices of systems; `pages` are addresses of the pages of
     campaigns, by their folders."""
-    from train_bench.report.page import facts, write  # here, because tables are told without
+    from train_bench.report.page import facts, write  # here, because tables need none of it
 
     priced = facts.read_prices(prices)
-    told = history.history(store, filters)
-    facts.refuse_unknown(priced, {point["system"] for line in told["lines"] for point in line["points"]})
+    content = history.history(store, filters)
+    facts.refuse_unknown(priced, {point["system"] for line in content["lines"] for point in line["points"]})
     return write.history_page(
-        told, lambda folders: history.runs(store, folders), filters=filters, prices=priced, pages=pages
+        content, lambda folders: history.runs(store, folders), filters=filters, prices=priced, pages=pages
     )
 
 

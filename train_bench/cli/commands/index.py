@@ -19,7 +19,7 @@ from train_bench.plan import discover
 from train_bench.store import feed, schema
 
 SHOWN = 10
-"""More sentences of a kind than these are told with --json only."""
+"""More sentences of a kind than these are printed with --json only."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -107,14 +107,14 @@ def _published(options: argparse.Namespace) -> int:
     published_entries.write(options.to, derived.entries)
     rounds = sorted({entry.round for entry in derived.entries})
     if options.json:
-        told = {
+        content = {
             "table": str(options.to),
             "entries": len(derived.entries),
             "logs": derived.logs,
             "rounds": rounds,
             "left_out": derived.left_out,
         }
-        print(json.dumps(told, indent=2))
+        print(json.dumps(content, indent=2))
         return VALID
     _tell("left out", derived.left_out)
     print(

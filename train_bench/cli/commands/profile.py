@@ -51,7 +51,7 @@ def _parser() -> composing.OverrideParser:
         "paths",
         nargs="*",
         metavar="PATH",
-        help="results of any round, or a profile; two profiles are compared, more stand beside each other",
+        help="results of any round, or a profile; two profiles are compared, more are shown side by side",
     )
     parser.add_argument(
         "--steps", type=int, default=20, metavar="NUMBER", help="of a round, at most up to an evaluation; 20"
@@ -145,14 +145,14 @@ def _of_request(request: Request, options: argparse.Namespace) -> Answer:
     runner.refuse_folder(folder)
     if not options.bricks:
         runner.prepare_data(planned)
-    asked: dict[str, Any] = {
+    work: dict[str, Any] = {
         "steps": options.steps,
         "rounds": options.rounds,
         "peak_tflops": options.peak_tflops,
         "bound": options.bound,
         "bricks": str(discover.cache() / "bricks") if options.bricks else None,
     }
-    rank_job.carry_out(planned, WORK, asked, folder)
+    rank_job.carry_out(planned, WORK, work, folder)
     content = files.read_json(folder / "profile.json")
     if options.bricks:
         return Answer(content=content, show=report.show_prediction)

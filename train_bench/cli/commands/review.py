@@ -31,10 +31,10 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.to is not None and (options.to.name == "" or options.to.is_dir()):
         raise RequestError(f"--to is '{options.to}'; give the name of a file, for example review.html.")
-    told, valid = reviewed(options.path, options.ruleset, options.published)
+    content, valid = reviewed(options.path, options.ruleset, options.published)
     if options.to is not None:
-        files.write(options.to, review_page(told, options.path))
-    judge_options.print_result(told, options.json, review.show)
+        files.write(options.to, review_page(content, options.path))
+    judge_options.print_result(content, options.json, review.show)
     if options.to is not None and not options.json:
         print(f"The page is in {options.to}.")
     return VALID if valid else INVALID
@@ -43,20 +43,20 @@ def main(arguments: Sequence[str]) -> int:
 def reviewed(path: Path, ruleset: str | None, published: Path | None = None) -> tuple[dict[str, Any], bool]:
     """What `--json` prints of everything below `path`, and whether every entry is valid."""
     judged = judge_options.judged_tree(path, ruleset, published, judge=round_review.judge_closely)
-    told = _reviewed(round_review.compare_with_previous_round(judged.entries))
-    return told | {"unjudged": list(judged.unjudged), "skipped": list(judged.skipped)}, judged.valid
+    content = _reviewed(round_review.compare_with_previous_round(judged.entries))
+    return content | {"unjudged": list(judged.unjudged), "skipped": list(judged.skipped)}, judged.valid
 
 
 def _reviewed(judgements: Sequence[Judgement]) -> dict[str, Any]:
-    asked = [round_review.questions(judgement) for judgement in judgements]
+    questions_of_each = [round_review.questions(judgement) for judgement in judgements]
     return {
-        "entries": [_row(*pair) for pair in zip(judgements, asked, strict=True)],
-        "kinds": _kinds(judgements, asked),
+        "entries": [_row(*pair) for pair in zip(judgements, questions_of_each, strict=True)],
+        "kinds": _kinds(judgements, questions_of_each),
         "points": list(_points(judgements)),
     }
 
 
-def _row(judgement: Judgement, asked: Sequence[Question]) -> dict[str, Any]:
+def _row(judgement: Judgement, questions_of_each: Sequence[Question]) -> dict[str, Any]:
     score, folder = judgement.score, judgement.location.folder
     named = ("submitter", "system", "benchmark", "ruleset", "division", "score_minutes", "valid")
     return {
@@ -65,14 +65,16 @@ def _row(judgement: Judgement, asked: Sequence[Question]) -> dict[str, Any]:
         **{name: getattr(score, name) for name in named},
         "logs": len(score.runs),
         "reasons": list(score.reasons),
-        "questions": [question.as_json(folder) for question in asked],
+        "questions": [question.as_json(folder) for question in questions_of_each],
     }
 
 
-def _kinds(judgements: Sequence[Judgement], asked: Sequence[Sequence[Question]]) -> list[dict[str, Any]]:
+def _kinds(
+    judgements: Sequence[Judgement], questions_of_each: Sequence[Sequence[Question]]
+) -> list[dict[str, Any]]:
     """Each kind of question once: in how many entries, how often, and the first."""
     kinds: dict[str, dict[str, Any]] = {}
-    for judgement, questions in zip(judgements, asked, strict=True):
+    for judgement, questions in zip(judgements, questions_of_each, strict=True):
         for question in questions:
             first = question.first
             kind = kinds.setdefault(
@@ -109,14 +111,14 @@ def _points(judgements: Sequence[Judgement]) -> Iterator[dict[str, Any]]:
         if len(of_it) < certainty.ENTRIES:
             continue
         rules = _rules(named, benchmark)
-        beside = certainty.compare_with_published(rcp.load(rules, discover.rcp_folders()), rules, of_it)
-        if beside is not None and beside.suspicious:
+        compared = certainty.compare_with_published(rcp.load(rules, discover.rcp_folders()), rules, of_it)
+        if compared is not None and compared.suspicious:
             message = (
-                f"{beside.earlier} of {beside.entries} entries of {beside.submitters} submitters need less training "
-                f"than the reference points of {benchmark}, in the median {beside.median:.3f} times as much; are "
+                f"{compared.earlier} of {compared.entries} entries of {compared.submitters} submitters need less "
+                f"training than the reference points of {benchmark}, in the median {compared.median:.3f} times as much; are "
                 f"the points right?"
             )
-            yield {"ruleset": named, "benchmark": benchmark, "message": message, **beside.as_json()}
+            yield {"ruleset": named, "benchmark": benchmark, "message": message, **compared.as_json()}
 
 
 def _rules(named: str, benchmark: str) -> BenchmarkRules:

@@ -55,9 +55,9 @@ def main(arguments: Sequence[str]) -> int:
         console = make_console()
         if options.half_width is not None:
             print_line(console, score_table.runs_needed(content["entries"][0], options.half_width))
-        told = status.expected_end(judged.entries[0])
-        if told is not None:
-            print_line(console, told)
+        sentence = status.expected_end(judged.entries[0])
+        if sentence is not None:
+            print_line(console, sentence)
     else:
         judge_options.print_result(content, options.json, results_table.show)
     return VALID if judged.valid else INVALID
@@ -76,7 +76,7 @@ def _percent(text: str) -> float:
 
 
 def _runs_needed(score: Score, percent: float) -> int | None:
-    """How many runs the interval of their mean takes to be give or take so much of it; None where that cannot be told,
+    """How many runs the interval of their mean takes to be give or take so much of it; None where that is unknown,
     or nobody would do them."""
     minutes = [run.minutes for run in score.runs if run.converged and run.minutes is not None]
     if len(minutes) < 2:

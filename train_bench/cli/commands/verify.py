@@ -174,9 +174,9 @@ def _kept(plan: Plan) -> Iterator[Kept]:
         )
     for job in finished:
         record, log = read_record(job.result_file, rules)
-        told = next((event.value for event in log.events if event.key == KEPT_WEIGHTS), None)
-        if not isinstance(told, Mapping) or not isinstance(told.get("files"), Mapping) or not told["files"]:
-            why = f": {told['error']}" if isinstance(told, Mapping) and "error" in told else ""
+        kept = next((event.value for event in log.events if event.key == KEPT_WEIGHTS), None)
+        if not isinstance(kept, Mapping) or not isinstance(kept.get("files"), Mapping) or not kept["files"]:
+            why = f": {kept['error']}" if isinstance(kept, Mapping) and "error" in kept else ""
             raise RequestError(
                 f"{job.result_file} names no weights{why}; they are kept by a campaign with keep_weights=true."
             )
@@ -184,7 +184,7 @@ def _kept(plan: Plan) -> Iterator[Kept]:
             raise RequestError(
                 f"The last evaluation of {job.result_file} gave no number; nothing can be verified."
             )
-        yield Kept(job=job, record=record, paths=tuple(_unchanged(job, told["files"])))
+        yield Kept(job=job, record=record, paths=tuple(_unchanged(job, kept["files"])))
 
 
 def _unchanged(job: Job, named: Mapping[str, Any]) -> Iterator[Path]:
