@@ -71,7 +71,7 @@ def test_tasks_of_slurm_are_told_where_to_meet(watched, tmp_path):
 @pytest.mark.parametrize(
     ("environ", "sentence"),
     [
-        ({}, "2 ranks were asked for, and nothing says which of them this process is."),
+        ({}, "2 ranks were requested, but the environment does not say which of them this process is."),
         ({"RANK": "0", "WORLD_SIZE": "3"}, "2 ranks were requested, but 3 answered."),
     ],
 )

@@ -115,8 +115,8 @@ def _points(judgements: Sequence[Judgement]) -> Iterator[dict[str, Any]]:
         if compared is not None and compared.suspicious:
             message = (
                 f"{compared.earlier} of {compared.entries} entries of {compared.submitters} submitters need less "
-                f"training than the reference points of {benchmark}, in the median {compared.median:.3f} times as much; are "
-                f"the points right?"
+                f"training than the reference points of {benchmark}, in the median {compared.median:.3f} times as "
+                f"much; are the points right?"
             )
             yield {"ruleset": named, "benchmark": benchmark, "message": message, **compared.as_json()}
 
