@@ -33,6 +33,8 @@ METHODS = {
     "_use_loaders": "use_loaders",
     "_derived": "derived_seed",
     "_run_warmup": "run_warmup",
+    "_rehearse": "run_warmup",
+    "_summed": "reduce_over_eval",
     "_has_diverged": "has_diverged",
     # ArrayTask
     "_synthetic": "synthetic",
