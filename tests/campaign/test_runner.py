@@ -125,7 +125,9 @@ def test_a_run_that_is_over_its_budget_is_ended_and_counts_as_one_that_did_not_c
     assert (ended.status, ended.converged, ended.compliant, ended.dropped) == ("aborted", False, True, True)
     assert "ended by the budget of the run" in judgement.verdicts[2].findings[0].message
     (warning,) = judgement.score.warnings
-    assert "a time limit, minutes > 0.02; it ended 1 of them (index 2), counted as not converged." in warning
+    assert (
+        "a time limit, minutes > 0.02; it stopped 1 of them (index 2), counted as not converged." in warning
+    )
     assert runner.pending_jobs(plan, retry_failed=True) == ()
 
 
