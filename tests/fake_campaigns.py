@@ -19,6 +19,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+import train_bench.references
 from tests.sandbox import ROOT
 from train_bench.campaign import runner
 from train_bench.cli import program
@@ -65,10 +66,12 @@ def make(*overrides, reference_runs=False, to_be_run=True):
 
 @contextmanager
 def laid_out(folder: Path) -> Iterator[None]:
-    """While it lasts, processes find a benchmark `waves` as `train-bench new` lays it out, whose runs take seconds."""
+    """While it lasts, a benchmark `waves` is found as `train-bench new` lays it out, whose runs take seconds: by other
+    processes, and by this one, which may have imported the package of references before."""
     assert program.command("new")(["benchmark", "waves", "--to", str(folder)]) == 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(plugins.VARIABLE, str(folder / "waves"))
+        patch.setattr(train_bench.references, "__path__", [*train_bench.references.__path__, str(folder)])
         yield
 
 

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-import train_bench.references
+from tests.fake_campaigns import laid_out
 from tests.selection import others_in_full
 from train_bench.check import contract
 from train_bench.cli.program import command
-from train_bench.core import plugins
 from train_bench.errors import RequestError
 from train_bench.plan import discover
 from train_bench.quality import Quality
@@ -23,12 +22,9 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def waves(tmp_path_factory):
     """A new benchmark `waves` on the path, and its data."""
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("own")
+    folder = tmp_path_factory.mktemp("own")
+    with pytest.MonkeyPatch.context() as patch, laid_out(folder):
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-        patch.setattr(train_bench.references, "__path__", [*train_bench.references.__path__, str(folder)])
-        assert command("new")(["benchmark", "waves", "--to", str(folder)]) == 0
-        patch.setenv(plugins.VARIABLE, str(folder / "waves"))
         yield folder / "waves"
 
 
