@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from train_bench.campaign import preflight
-from train_bench.cli import completion, hydra_app, overrides
+from train_bench.cli import completion, hydra_app, judge_options, overrides
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import VALID, guarded
 from train_bench.core import files
@@ -22,7 +21,6 @@ from train_bench.errors import RequestError
 from train_bench.plan import option_table
 from train_bench.plan.request import Request
 from train_bench.report import help as help_page
-from train_bench.report.console import make_console
 
 NOTES = """\
 Each is an override of Hydra: null is none, lists are [1,2]. Every other value of the configuration can be set, too.
@@ -53,11 +51,7 @@ class OverrideParser(Parser):
     def __init__(self, verb: str, *, page: bool = False) -> None:
         super().__init__(f"train-bench {verb}", usage=argparse.SUPPRESS, allow_abbrev=False)
         self.verb, self.page = verb, page
-        self.add_argument(
-            "--json", action="store_true", help="one JSON object on standard output; the rest on stderr"
-        )
-        if not page:
-            self.add_argument("--to", type=Path, metavar="FILE", help="write that object to FILE, too")
+        answer_options(self, page=page)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as `Parser` does; of the words of a shell's completion, which are Hydra's, none is an option."""
@@ -81,25 +75,36 @@ class OverrideParser(Parser):
         return f"{page}\n{super().format_help()}"
 
 
+def answer_options(parser: argparse.ArgumentParser, *, page: bool = False) -> None:
+    """Add `--json`, and `--to` unless the verb writes a page there by an option of its own."""
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON object on standard output; the rest on stderr"
+    )
+    if not page:
+        parser.add_argument("--to", type=Path, metavar="FILE", help="write that object to FILE, too")
+
+
 def parse(parser: OverrideParser, arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Options of the verb, and overrides. Raises `RequestError` for an answer that has no place."""
     known, words = parser.parse_known_args(arguments)
     if (known.json or known.to is not None) and not hydra_app.SWEEPING.isdisjoint(words):
         raise RequestError("--json and --to are of one configuration at a time; leave --multirun out.")
-    if known.to is not None:
-        refuse_file(known.to)
-        if known.to.suffix == ".html" and not parser.page:
-            raise RequestError(
-                f"--to is '{known.to}', and {parser.verb} writes JSON there; give a name that ends in .json. "
-                f"train-bench report DIR --to FILE writes the page of a campaign."
-            )
+    refuse_file(known.to, page=parser.page)
     return known, words
 
 
-def refuse_file(path: Path) -> None:
-    """Raises `RequestError` if `--to` names a folder, or a file in one that cannot be written."""
+def refuse_file(path: Path | None, *, page: bool = False) -> None:
+    """Raises `RequestError` if `--to` names a folder, a file in one that cannot be written, or a page where the verb
+    writes none."""
+    if path is None:
+        return
     if path.name == "" or path.is_dir():
         raise RequestError(f"--to is '{path}'; give the name of a file.")
+    if path.suffix == ".html" and not page:
+        raise RequestError(
+            f"--to is '{path}', and JSON is written there; give a name that ends in .json. train-bench report DIR "
+            f"--to FILE writes the page of a campaign."
+        )
     preflight.refuse_folder(path.parent, "the folder of --to")
 
 
@@ -111,19 +116,21 @@ def with_request(
 
     def work(request: Request) -> int:
         request.refuse_other_verbs(verb)
-        with contextlib.redirect_stdout(sys.stderr) if known.json else contextlib.nullcontext():
-            answer = act(request)
-        return give(answer, known)
+        return answer(lambda: act(request), known)
 
     return hydra_app.with_request(verb, words, lambda request: guarded(lambda: work(request)))
+
+
+def answer(act: Callable[[], Answer], known: argparse.Namespace) -> int:
+    """Carry out `act` and give its answer; with `--json`, all else that is printed goes to standard error."""
+    with contextlib.redirect_stdout(sys.stderr) if known.json else contextlib.nullcontext():
+        made = act()
+    return give(made, known)
 
 
 def give(answer: Answer, known: argparse.Namespace) -> int:
     """Print an answer, and write it where `--to` says; returns its exit code."""
     if known.to is not None and known.to.suffix != ".html":
         files.write_json(known.to, answer.content)
-    if known.json:
-        print(json.dumps(answer.content, indent=2, allow_nan=False))
-    else:
-        answer.show(answer.content, make_console())
+    judge_options.print_result(answer.content, known.json, answer.show)
     return answer.code

@@ -20,11 +20,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--store", metavar="FILE", help="put the score into this store, too (see train-bench index)"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    composing.answer_options(parser)
     options = parser.parse_args(arguments)
+    composing.refuse_file(options.to)
     folder = options.folder.resolve()
     batch = discover.batch(runner.launcher_config(runner.open_folder(folder)))
     if batch is None or not batch_queue.was_submitted(folder):
         raise RequestError(f"The campaign in {folder} was not submitted to a batch system; judge it instead.")
     batch_queue.settle(batch, folder)
-    return composing.give(conclude(folder, options.store), options)
+    return composing.answer(lambda: conclude(folder, options.store), options)

@@ -63,13 +63,9 @@ def main(arguments: Sequence[str]) -> int:
         metavar="NUMBER",
         help=f"how far a metric may be from the logged one (default {TOLERANCE:g}: sums in another order)",
     )
-    parser.add_argument(
-        "--json", action="store_true", help="one JSON object on standard output; the rest on stderr"
-    )
-    parser.add_argument("--to", type=Path, metavar="FILE", help="write that object to FILE, too")
+    composing.answer_options(parser)
     options = parser.parse_intermixed_args(arguments)
-    if options.to is not None:
-        composing.refuse_file(options.to)
+    composing.refuse_file(options.to)
     for word in options.overrides:
         if word.partition("=")[0].partition(".")[0] not in OTHER_RANKS or "=" not in word:
             raise RequestError(
