@@ -17,21 +17,10 @@ GROUPS = ("benchmark", "launcher", "system", "submission")
 """Options below which there are others: `launcher.nproc_per_node`."""
 
 OF_HYDRA = frozenset(
-    f"--{name}"
-    for name in (
-        *(
-            "help",
-            "hydra-help",
-            "version",
-            "cfg",
-            "resolve",
-            "package",
-            "run",
-            "multirun",
-            "shell-completion",
-        ),
-        *("config-path", "config-name", "config-dir", "experimental-rerun", "info"),
-    )
+    (
+        "--help --hydra-help --version --cfg --resolve --package --run --multirun --shell-completion "
+        "--config-path --config-name --config-dir --experimental-rerun --info"
+    ).split()
 )
 """Flags of Hydra itself."""
 
@@ -39,11 +28,12 @@ BOOLEANS = frozenset(one.name for one in fields(RunConfig) if isinstance(one.def
 """Options that are true or false."""
 
 
+QUOTES = "'\""
+
+
 def _minutes(value: str) -> str:
     return f"{budget.read(value.strip(QUOTES)).minutes:.12g}"
 
-
-QUOTES = "'\""
 
 FORMER: Mapping[str, tuple[str, Callable[[str], str]]] = {
     "faults": ("inject_faults", str),
