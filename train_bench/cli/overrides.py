@@ -17,10 +17,11 @@ GROUPS = ("benchmark", "launcher", "system", "submission")
 """Options below which there are others: `launcher.nproc_per_node`."""
 
 OF_HYDRA = frozenset(
-    (
-        "--help --hydra-help --version --cfg --resolve --package --run --multirun --shell-completion "
-        "--config-path --config-name --config-dir --experimental-rerun --info"
-    ).split()
+    {
+        *("--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--run", "--multirun"),
+        *("--shell-completion", "--config-path", "--config-name", "--config-dir", "--experimental-rerun"),
+        "--info",
+    }
 )
 """Flags of Hydra itself."""
 
