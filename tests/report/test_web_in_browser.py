@@ -24,7 +24,7 @@ def plan(tmp_path):
 
 
 def test_a_campaign_is_seen_as_it_goes_on_to_its_end(visit, plan, tmp_path, monkeypatch):
-    monkeypatch.setattr(live, "AGAIN_SECONDS", 1)
+    monkeypatch.setattr(live, "AGAIN_SECONDS", 3600)  # the test says when
     job = plan.jobs[1]
     lines = plan.jobs[0].result_file.read_text().splitlines(keepends=True)
     until_stop = lines[: next(number for number, line in enumerate(lines) if '"run_stop"' in line)]
@@ -42,10 +42,13 @@ def test_a_campaign_is_seen_as_it_goes_on_to_its_end(visit, plan, tmp_path, monk
         rows.nth(2).wait_for()
         with job.partial_log.open("a") as log:
             log.write("".join(until_stop[evaluations[2] + 1 : evaluations[3] + 1]))
+        assert page.locator("meta[http-equiv=refresh]").get_attribute("content") == "3600"
+        page.reload()
         rows.nth(3).wait_for()
         job.partial_log.unlink()
         running.close()
         runner.run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
+        page.reload()
         page.locator(".verdict").wait_for()
         assert page.locator("#entry-0-runs tbody tr").count() == 5
         assert page.locator("meta[http-equiv=refresh]").count() == 0

@@ -19,7 +19,14 @@ def rows(jobs: Sequence[Job], records: Sequence[RunRecord | None]) -> list[Mappi
 
 
 def _row(job: Job, record: RunRecord | None) -> Mapping[str, Any]:
-    row = {"run": job.index, "seed": job.seed, "state": "waits", "minutes": None, "evaluations": []}
+    row = {
+        "run": job.index,
+        "seed": job.seed,
+        "state": "waits",
+        "log_grows": False,
+        "minutes": None,
+        "evaluations": [],
+    }
     if record is None:
         return row
     grows = not job.result_file.exists()
@@ -27,6 +34,7 @@ def _row(job: Job, record: RunRecord | None) -> Mapping[str, Any]:
     state = ("is running" if record.status == DIED else "ends") if grows else record.status
     return row | {
         "state": state,
+        "log_grows": grows,
         "minutes": record.minutes,
         "evaluations": [
             (one.position, None if began is None else (one.time_ms - began) / 60_000, as_text(one.value))
