@@ -2,7 +2,7 @@
 
 import pytest
 
-from train_bench.profile import layers, timeline
+from train_bench.profile import timeline
 
 
 class Clock:
@@ -31,5 +31,4 @@ def clock(monkeypatch):
     """The clock of timelines and layers."""
     one = Clock()
     monkeypatch.setattr(timeline, "time", one)
-    monkeypatch.setattr(layers, "time", one)
     return one

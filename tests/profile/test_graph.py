@@ -35,7 +35,7 @@ class Chain(Branches):
 
 def recorded(model, *, steps=1):
     contents = Contents(Peak(flop_per_second=1e9, bytes_per_second={3: 1e9}, source="stated"), model)
-    layers = Layers(model, contents=contents)
+    layers = Layers(model, torch.device("cpu"), contents=contents)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
     for _ in range(steps):
         optimizer.zero_grad()

@@ -141,11 +141,11 @@ def test_of_several_ranks_what_comes_behind_the_last_gradient_is_communication(c
 
 def test_a_backward_pass_is_charged_to_the_modules_that_it_belongs_to(clock):
     observed, model = observed_of(clock)
-    layers = Layers(model)
+    layers = Layers(model, CPU)
     with observed.recorded(Timeline(CPU), layers):
         train_step(observed, model, clock)
     layers.remove()
-    seen = {name: (layer.forward, layer.backward) for name, layer in layers.layers.items()}
+    seen = {name: (layer.forward, layer.backward) for name, layer in layers.measured().items()}
     assert seen["0"] == (1.0, 2.0)
     assert seen["1.0"] == (3.0, 6.0)
     assert seen["1"] == seen[MODEL] == (0.0, 0.0)
@@ -159,7 +159,7 @@ def test_activations_are_those_of_one_micro_batch(clock):
         observed = Observed(OneRank())
         observed.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
         contents = Contents(Peak(flop_per_second=1.0, bytes_per_second={1: 1.0}, source="stated"), model)
-        layers = Layers(model, contents=contents)
+        layers = Layers(model, CPU, contents=contents)
         hooks = saved_tensors_hooks(contents.saved, lambda tensor: tensor)
         with observed.recorded(Timeline(CPU), layers), hooks:
             train_step(observed, model, clock, micro_batches=micro_batches)
@@ -202,10 +202,10 @@ class Between(torch.nn.Module):
 def test_what_a_module_computes_between_its_parts_is_its_own(clock):
     observed, model = Observed(Updating(clock)), Between(clock)
     observed.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    layers = Layers(model)
+    layers = Layers(model, CPU)
     with observed.recorded(Timeline(CPU), layers):
         train_step(observed, model, clock)
-    seen = {name: (layer.forward, layer.backward) for name, layer in layers.layers.items()}
+    seen = {name: (layer.forward, layer.backward) for name, layer in layers.measured().items()}
     assert seen == {"first": (1.0, 2.0), "second": (3.0, 6.0), MODEL: (5.0, 10.0), OUTSIDE: (0.125, 0.0)}
 
 
@@ -216,7 +216,7 @@ def test_watching_changes_no_number(clock):
         model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(inplace=True), torch.nn.Flatten())
         observed = Observed(OneRank())
         observed.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
-        layers = Layers(model) if watched else None
+        layers = Layers(model, CPU) if watched else None
         with observed.recorded(Timeline(CPU) if watched else None, layers):
             for _ in range(3):
                 with observed.forward():

@@ -336,9 +336,7 @@ def _notes(content: Mapping[str, Any]) -> list[str]:
             f"The training threads had a CPU for {had:.0%} of their computing time: other processes use "
             "this machine. Profile again while it is idle."
         )
-    if content["device"] == "cuda":
-        notes.append("Module times are those of the host; kernel times are not yet tried on a GPU.")
-    else:
+    if content["device"] != "cuda":
         notes.append("On a CPU, level 4 (kernels) equals level 3 (operators).")
     if content["bound"] and content["bound"]["not_measured"]:
         names = ", ".join(content["bound"]["not_measured"])

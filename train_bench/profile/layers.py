@@ -2,12 +2,11 @@
 
 Hooks of modules time forward passes. For backward passes the autograd nodes that a module's forward pass added are
 assigned to it before they run: the graph stays as it is, which torch's backward hooks would change. The time of the
-hooks themselves is charged to nobody.
+hooks themselves is charged to nobody. On a GPU a module's time is that between events of the stream.
 """
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +21,7 @@ from train_bench.profile.bricks import CallRecorder
 from train_bench.profile.classes import UNKNOWN, class_of
 from train_bench.profile.graph import Graph
 from train_bench.profile.peak import Peak
+from train_bench.profile.timeline import moment, seconds_between
 
 OUTSIDE = ""
 """Name of everything outside the modules: losses, and computation around the model."""
@@ -62,13 +62,15 @@ class Content:
 class Layers:
     """Hooks on a model, as long as they are installed. `content` gets calls and results while it is not None."""
 
-    def __init__(self, model: nn.Module, *, contents: Contents | None = None) -> None:
-        self.layers: dict[str, Layer] = defaultdict(Layer)
+    def __init__(self, model: nn.Module, device: torch.device, *, contents: Contents | None = None) -> None:
+        self._layers: dict[str, Layer] = defaultdict(Layer)
+        self._device = device
+        self._stretches: list[tuple[str, str, Any, Any]] = []
         self._contents = contents
         self._stack: list[str] = []
         self._owner = OUTSIDE
         self._phase = ""
-        self._since = 0.0
+        self._since = moment(device)
         self._handles = []
         for name, module in model.named_modules():
             called = name or MODEL
@@ -76,6 +78,19 @@ class Layers:
                 module.register_forward_pre_hook(self._enter(called), with_kwargs=True),
                 module.register_forward_hook(self._leave(called), always_call=True),
             ]
+
+    def measured(self) -> dict[str, Layer]:
+        """Times and calls of each module so far."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        for phase, owner, began, ended in self._stretches:
+            seconds = seconds_between(began, ended)
+            if phase == "forward":
+                self._layers[owner].forward += seconds
+            else:
+                self._layers[owner].backward += seconds
+        self._stretches.clear()
+        return self._layers
 
     def remove(self) -> None:
         """Remove the hooks."""
@@ -106,17 +121,14 @@ class Layers:
         """No-op."""
 
     def _charge(self) -> None:
-        passed = time.perf_counter() - self._since
-        if self._phase == "forward":
-            self.layers[self._owner].forward += passed
-        elif self._phase == "backward":
-            self.layers[self._owner].backward += passed
+        if self._phase in ("forward", "backward"):
+            self._stretches.append((self._phase, self._owner, self._since, moment(self._device)))
 
     def _become(self, owner: str) -> None:
         self._owner = owner
         if self._contents is not None:
             self._contents.owner, self._contents.phase = owner, self._phase
-        self._since = time.perf_counter()
+        self._since = moment(self._device)
 
     def _enter(self, name: str) -> Any:
         def enter(_module: nn.Module, args: Any, kwargs: Any) -> None:
@@ -125,7 +137,7 @@ class Layers:
             self._charge()
             self._mark(tree_leaves((args, kwargs)), self._stack[-1] if self._stack else OUTSIDE)
             self._stack.append(name)
-            self.layers[name].calls += 1
+            self._layers[name].calls += 1
             if self._contents is not None:
                 self._contents.called(name, args, kwargs)
             self._become(name)

@@ -80,16 +80,23 @@ class Operators(Phases):
 
     def _add(self, events: Any) -> None:
         """Count an operator in its innermost phase with its self time: on a CPU without the operators that it called,
-        on a GPU the time of its kernels."""
+        on a GPU the time of its kernels. A phase is everything between its begin and its end on whatever thread, as a
+        backward pass on a GPU has its own. Events are sorted by their begin."""
+        phases: list[Any] = []
         for event in events:
             if event.device_type != CPU:
-                self._kernels[event.name].append(event.device_time_total / 1e6)
+                if not event.is_user_annotation:
+                    self._kernels[event.name].append(event.device_time_total / 1e6)
                 continue
-            if event.name == f"{PHASE}optimizer":
-                self._steps += 1
-            phase = _phase(event)
-            if phase is None or event.name.startswith(PHASE):
+            while phases and phases[-1].time_range.end <= event.time_range.start:
+                phases.pop()
+            if event.name.startswith(PHASE):
+                phases.append(event)
+                self._steps += event.name == f"{PHASE}optimizer"
                 continue
+            if not phases:
+                continue
+            phase = phases[-1].name.removeprefix(PHASE)
             step = self._steps - (phase == "optimizer")
             took = sum(one.duration for one in event.kernels) if self._cuda else event.self_cpu_time_total
             self._seconds[phase, event.name][step] += took / 1e6
@@ -165,13 +172,6 @@ class OneStep(Phases):
 
 def _activities(cuda: bool) -> list[ProfilerActivity]:
     return [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
-
-
-def _phase(event: Any) -> str | None:
-    """Innermost phase around an event; None outside of all."""
-    while event is not None and not event.name.startswith(PHASE):
-        event = event.cpu_parent
-    return None if event is None else str(event.name.removeprefix(PHASE))
 
 
 @contextmanager

@@ -136,7 +136,7 @@ class _Rounds:
     def contents(self, rank_peak: Peak) -> Contents:
         """Operators of the steps, and the last gradient; not timed."""
         contents = Contents(rank_peak, self._observed.model)
-        layers = Layers(self._observed.model, contents=contents)
+        layers = Layers(self._observed.model, self._observed.device, contents=contents)
         self._begin()
         timeline = Timeline(self._observed.device)
         with (
@@ -160,7 +160,7 @@ class _Rounds:
     def take(self, level: int) -> None:
         """Run one round of a level."""
         observed = self._observed
-        layers = Layers(observed.model) if level == 2 else None
+        layers = Layers(observed.model, observed.device) if level == 2 else None
         deeper = (None, None, layers, self.operators)[level]
         self._begin()
         timeline = Timeline(observed.device)
@@ -187,7 +187,7 @@ class _Rounds:
         )
         if layers is not None:
             layers.remove()
-            for name, layer in layers.layers.items():
+            for name, layer in layers.measured().items():
                 sums = self.layers.setdefault(name, [0.0, 0.0, 0.0])
                 for at, value in enumerate((layer.forward, layer.backward, layer.calls)):
                     sums[at] += value

@@ -12,6 +12,21 @@ import torch
 STEP_ENDS = "step ends"
 
 
+def moment(device: torch.device) -> Any:
+    """Now: seconds of the host's clock, or on a GPU an event of its stream, so that execution is timed and not
+    enqueueing."""
+    if device.type != "cuda":
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def seconds_between(first: Any, second: Any) -> float:
+    """Seconds from one moment to another of the same device, which has passed both."""
+    return float(second - first if isinstance(first, float) else first.elapsed_time(second) / 1000)
+
+
 @dataclass(slots=True, kw_only=True)
 class Step:
     """One step of the global batch, from the end of the previous one. Seconds by phase of wall time, of the training
@@ -27,8 +42,7 @@ class Step:
 
 
 class Timeline:
-    """Moments of one stretch of training. On a GPU they are events of its stream, so that they time execution and not
-    enqueueing; nothing waits for them before the stretch is over."""
+    """Moments of one stretch of training; nothing waits for those of a GPU before the stretch is over."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -44,7 +58,7 @@ class Timeline:
 
     def charge(self, phase: str) -> None:
         """Charge the time since the previous moment to `phase`."""
-        self._moments.append((phase, self._moment(), time.thread_time(), self._waited()))
+        self._moments.append((phase, moment(self._device), time.thread_time(), self._waited()))
 
     def arrive(self) -> None:
         """All gradients of this rank are there: the time before was its backward pass."""
@@ -54,13 +68,6 @@ class Timeline:
     def end_step(self) -> None:
         """End a step at the previous moment."""
         self._moments.append((STEP_ENDS, *self._moments[-1][1:]))
-
-    def _moment(self) -> Any:
-        if self._device.type != "cuda":
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
 
     def _waited(self) -> float:
         """Seconds so far that this thread was runnable without a processor; 0 if the kernel does not count."""
@@ -79,12 +86,12 @@ class Timeline:
         _, first, processor, waited = self._moments[0]
         at = self._origin
         step = Step(began=at)
-        for number, (phase, moment, used, queued) in enumerate(self._moments[1:], start=1):
+        for number, (phase, reached, used, queued) in enumerate(self._moments[1:], start=1):
             if phase == STEP_ENDS:
                 steps.append(step)
                 step = Step(began=at)
                 continue
-            now = self._origin + self._between(first, moment)
+            now = self._origin + seconds_between(first, reached)
             step.seconds += now - at
             step.phases[phase] = step.phases.get(phase, 0.0) + now - at
             step.processor[phase] = step.processor.get(phase, 0.0) + used - processor
@@ -93,9 +100,6 @@ class Timeline:
                 step.arrived = now
             at, processor, waited = now, used, queued
         return steps, step
-
-    def _between(self, first: Any, moment: Any) -> float:
-        return float(first.elapsed_time(moment) / 1000 if self._device.type == "cuda" else moment - first)
 
 
 def _open_schedule() -> int | None:
