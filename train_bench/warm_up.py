@@ -39,12 +39,13 @@ def without_trace(
 ) -> Iterator[None]:
     """Context that restores all state on exit: parameters, buffers, gradients, optimizer state, learning rates, the
     state of `others`, module modes and the generators of torch, CUDA, numpy and python are as they were. Tensors are
-    written in place, so wrappers and compiled code stay valid.
+    written in place, so wrappers and compiled code stay valid; meanwhile their values are in the memory of the host, so
+    that a warm-up needs no more of a GPU's than a step.
 
     The restoration is verified, because an optimizer or a launcher may keep more state than it returns: LaunchError
     names what has changed.
     """
-    tensors = {name: tensor.detach().clone() for name, tensor in _tensors(model).items()}
+    tensors = {name: tensor.to("cpu", copy=True) for name, tensor in _tensors(model).items()}
     modes = [(module, module.training) for module in model.modules()]
     optimizer_state = copy.deepcopy(optimizer.state_dict())
     kept_apart = copy.deepcopy(_kept_apart(optimizer))
@@ -115,11 +116,13 @@ def _same(before: Any, after: Any) -> bool:
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return own_part(tensor.detach()).contiguous().reshape(-1).view(torch.uint8)
+    return own_part(tensor.detach()).contiguous().reshape(-1).view(torch.uint8).cpu()
 
 
 def _tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    """What this rank has of the parameters and buffers."""
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    return {name: own_part(tensor.detach()) for name, tensor in tensors.items()}
 
 
 def _kept_apart(optimizer: torch.optim.Optimizer, names: Container[str] | None = None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests import needs
 from tests.references.one_rank import OneRank
 from train_bench.errors import LaunchError
 from train_bench.warm_up import without_trace
@@ -150,3 +151,25 @@ def test_a_warm_up_that_cannot_be_undone_is_named_before_the_clock_starts(optimi
     else:
         with pytest.raises(LaunchError, match=f"left a trace in {named}"):
             warm_up()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason=needs.NO_GPU)
+def test_on_a_gpu_a_warm_up_needs_no_more_memory_than_a_step_and_is_undone():
+    gpu = torch.device("cuda")
+    model = torch.nn.Sequential(*(torch.nn.Linear(4096, 4096, device=gpu) for _ in range(4)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+
+    def most_of_a_step():
+        torch.cuda.reset_peak_memory_stats()
+        model(torch.randn(16, 4096, device=gpu)).square().mean().backward()
+        optimizer.step()
+        return torch.cuda.max_memory_allocated()
+
+    before = [tensor.cpu() for tensor in model.state_dict().values()]
+    with without_trace(model, optimizer):
+        warm = most_of_a_step()
+    assert all(
+        torch.equal(old, new.cpu()) for old, new in zip(before, model.state_dict().values(), strict=True)
+    )
+    assert warm <= 1.01 * most_of_a_step()
