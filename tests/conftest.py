@@ -73,6 +73,7 @@ def own_place(work_folder: None) -> Iterator[None]:
     folder = SANDBOX / f"test_{os.getpid()}_{next(NUMBERS)}"
     (folder / "work").mkdir(parents=True)
     (folder / "home").mkdir()
+    (folder / "cache").mkdir()  # torch, for kernels compiled at run time, makes only folders below it
     with pytest.MonkeyPatch.context() as patch:
         for variable, place in sandbox.homes(folder).items():
             patch.setenv(variable, place)

@@ -18,7 +18,8 @@ def dice_and_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """
     classes = logits.shape[1]
     log_probabilities = functional.log_softmax(logits.float(), dim=1)
-    entropy = functional.nll_loss(log_probabilities, labels[:, 0].long())
+    # The mean comes afterwards because nll_loss has no deterministic one on a GPU.
+    entropy = functional.nll_loss(log_probabilities, labels[:, 0].long(), reduction="none").mean()
     foreground = torch.arange(1, classes, device=labels.device, dtype=labels.dtype)
     truth = labels == foreground.view(1, -1, 1, 1, 1)
     probabilities = log_probabilities[:, 1:].exp()

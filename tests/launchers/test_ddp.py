@@ -95,6 +95,6 @@ def test_every_precision_takes_a_step_on_a_gpu(precision):
     model = torch.nn.Linear(4, 1).to(parallel.device)
     wrapped = parallel.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
     with parallel.forward():
-        parallel.backward(wrapped(torch.ones(2, 4, device=parallel.device)).float().mean())
+        parallel.backward(wrapped(torch.ones(2, 4, device=parallel.device)).float().mean() / 4)
     assert parallel.step()
     parallel.barrier()
