@@ -33,6 +33,7 @@ def test_every_operator_of_ranks_that_divide_weights_is_classified():
     ("name", "kind"),
     [
         ("aten::addmm", "matrix"),
+        ("aten::_cudnn_attention_backward", "matrix"),
         ("aten::convolution_backward", "convolution"),
         ("aten::native_batch_norm_backward", "normalisation"),
         ("aten::mkldnn_rnn_layer_backward", "recurrent"),

@@ -6,7 +6,7 @@ import re
 
 CLASSES: dict[str, str] = {
     "matrix": r"mm|addmm|bmm|baddbmm|addbmm|addmv|mv|dot|vdot|linear|matmul|einsum|_scaled_mm|mkldnn_linear\w*"
-    r"|_?grouped_mm|.*scaled_dot_product.*|_efficient_attention.*|_flash_attention.*|multi_head_attention.*|tensordot|inner|ger"
+    r"|_?grouped_mm|.*scaled_dot_product.*|_(efficient|flash|cudnn)_attention.*|multi_head_attention.*|tensordot|inner|ger"
     r"|outer|_addmm_activation|_trilinear|bilinear|_sparse_mm|_sparse_addmm",
     "convolution": r".*convolution.*|conv\d?d?|conv[123]d|conv_transpose\dd|_?slow_conv.*|thnn_conv.*|.*im2col|.*col2im"
     r"|_nnpack.*|_conv_depthwise.*",
