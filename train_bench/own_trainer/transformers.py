@@ -1,9 +1,8 @@
 """Transformers under the clock of train_bench: `TimeToTrain(benchmark, 60_000, 10_000, top1="eval_acc")` is a callback.
 
 The script announces, calls `benchmark.init_start()` before it builds the model, and then `trainer.train()`; the
-callback does the rest. Data sets are made before the clock starts, hence they must not read before a sample is
-requested. The marks of the benchmark determine when to evaluate, regardless of `eval_strategy`, and when the run is
-over.
+callback does the rest. Data sets are made before the clock starts, so they may not read before a sample is requested.
+The marks of the benchmark determine when to evaluate, regardless of `eval_strategy`, and when the run is over.
 """
 
 from __future__ import annotations
