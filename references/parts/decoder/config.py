@@ -79,10 +79,9 @@ class Data:
                      (generated): what `prepare` knows how to read
     train_files, eval_files          patterns of the names of C4's files of JSON lines
     train_tokens, eval_tokens        patterns of the names of Megatron's files, without .bin and .idx
-    train_documents, eval_documents  how many documents are generated
+    train_documents, eval_documents  number of documents: of generated text, or that the distributed files must have
+    train_size, eval_size            number of tokens that the distributed files must have; null: not checked
     eval_share       last part of a plain text, which evaluates
-    end_of_document  the token after every document
-    predict_first    the first token of a document, which no other of it comes before, counts in loss and evaluation
     sha256           digest that the prepared tokens together must have; None: not checked
     verify           hash the prepared files whenever they are opened; else only their sizes are compared
     eval_batch_size  sequences per rank in an evaluation step
@@ -96,11 +95,11 @@ class Data:
     eval_files: list[str] = field(default_factory=list)
     train_tokens: list[str] = field(default_factory=list)
     eval_tokens: list[str] = field(default_factory=list)
-    train_documents: int = 0
-    eval_documents: int = 0
+    train_documents: int | None = None
+    eval_documents: int | None = None
+    train_size: int | None = None
+    eval_size: int | None = None
     eval_share: float = 0.1
-    end_of_document: int
-    predict_first: bool = True
     sha256: str | None = None
     verify: bool = False
     eval_batch_size: int
