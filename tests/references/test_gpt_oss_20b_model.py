@@ -69,6 +69,25 @@ def test_weights_start_from_the_deviations_of_the_configuration() -> None:
             assert float(parameter.detach().std()) == pytest.approx(0.008 / smaller, rel=0.05), name
 
 
+FIRST_LOSSES = (11.867944717407227, 11.877372741699219, 11.880605697631836)
+"""Of mlcommons/training, small_llm_moe_pretraining/primus/rcp_logs: gbs16/run_9, gbs32/run_1 and gbs64/run_0."""
+
+
+def test_the_first_loss_is_what_start_weights_of_the_configuration_give() -> None:
+    """A logit is a normed vector, whose numbers have a mean square of 1, times weights of its deviation."""
+    shape = gpt_oss_20b("gpt_oss_20b").model
+    for loss in FIRST_LOSSES:
+        assert math.log(shape.vocabulary) + shape.width * shape.deviation**2 / 2 == pytest.approx(
+            loss, abs=0.03
+        )
+    torch.manual_seed(0)
+    model = Decoder(small(width=1024, vocabulary=5000))
+    tokens = torch.randint(5000, (8, 65), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        found = functional.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+    assert float(found) == pytest.approx(math.log(5000) + 1024 * 0.008**2 / 2, abs=0.03)
+
+
 def test_windows_are_of_128_tokens_before_the_own_in_the_first_layer_and_every_second() -> None:
     with torch.device("meta"):
         model = Decoder(gpt_oss_20b("gpt_oss_20b").model)
