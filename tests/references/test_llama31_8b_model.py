@@ -163,7 +163,11 @@ def test_rates_rise_to_the_base_and_fall_to_a_tenth(variant: str) -> None:
 def test_published_points_have_a_configuration_each_with_their_hyperparameters() -> None:
     found = 0
     folder = ruleset.package_folder("rcp_checker")
-    for round_name, benchmark in (("6.1.0", "llama31_8b"), ("6.0.0", "llama31_405b")):
+    for round_name, benchmark in (
+        ("6.1.0", "llama31_8b"),
+        ("6.0.0", "llama31_405b"),
+        ("5.0.0", "llama31_405b"),
+    ):
         points = json.loads((folder / f"training_{round_name}" / f"rcps_{benchmark}.json").read_text())
         configs = [composed(one) for one in VARIANTS if one == benchmark or one.startswith(f"{benchmark}_bs")]
         by_size = {one.hyperparameters.global_batch_size: one.hyperparameters for one in configs}
@@ -174,7 +178,7 @@ def test_published_points_have_a_configuration_each_with_their_hyperparameters()
             steps = theirs["opt_learning_rate_warmup_steps"] if samples is None else math.ceil(samples / size)
             assert ours.opt_learning_rate_warmup_steps == steps
             found += 1
-    assert found == 8
+    assert found == 14
 
 
 def test_norms_have_no_decay() -> None:
