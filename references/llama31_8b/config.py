@@ -6,6 +6,7 @@ Imports nothing heavy, so that listing and planning need no torch.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from train_bench.references.parts.decoder import config as decoder
 
@@ -29,6 +30,9 @@ class Config(decoder.Config):
     """Decoder pretraining with Llama 3.1."""
 
     model: Model
+
+    WARMUP_FROM: ClassVar[int] = 1
+    """As NeMo's schedule, which the published reference has."""
 
     def refuse_tensor_parallel(self, ranks: int) -> str | None:
         """Heads and widths that so many ranks cannot share; rows of the vocabulary need not come out even."""

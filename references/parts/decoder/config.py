@@ -16,7 +16,7 @@ class Hyperparameters(task.Hyperparameters):
     max_sequence_length              tokens of a sample
     max_steps                        where the rate would have decayed to its end
     opt_end_learning_rate            there; default: a tenth of the base
-    opt_learning_rate_warmup_steps   in which the rate rises from 0 to the base
+    opt_learning_rate_warmup_steps   in which the rate rises to the base
     opt_learning_rate_decay_steps    from there to `max_steps`; default: the remaining steps
     init_checkpoint_step             of the start weights; null where weights are random
     """
@@ -135,6 +135,9 @@ class Config(task.BenchmarkConfig):
     """Rounds 5.1 to 6.1 define the same task."""
 
     REQUIRES: ClassVar[tuple[str, ...]] = ("torch", "tokenizers")
+
+    WARMUP_FROM: ClassVar[int] = 0
+    """Number of the first step of the warm-up (`recipe.CosineSchedule`)."""
 
     if TYPE_CHECKING:
         model: Model  # no field here, as in `task.BenchmarkConfig`
