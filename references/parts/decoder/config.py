@@ -41,7 +41,7 @@ class Hyperparameters(task.Hyperparameters):
 class Model:
     """The shape of any decoder; a benchmark adds what is its own.
 
-    vocabulary       rows of the embedding and of the output layer
+    vocabulary       tokens, and rows of the embedding and of the output layer unless a benchmark has more of these
     width            of a token's vector
     heads            of queries
     key_value_heads  of keys and values, each shared by `heads / key_value_heads` of queries
@@ -59,6 +59,11 @@ class Model:
     intermediate: int
     norm_epsilon: float = 1e-5
     rope_base: float
+
+    @property
+    def rows(self) -> int:
+        """Rows of the embedding and of the output layer."""
+        return self.vocabulary
 
     def check(self) -> None:
         """Raises `RequestError` for heads that cannot be."""
@@ -80,6 +85,7 @@ class Data:
     train_files, eval_files          patterns of the names of C4's files of JSON lines
     train_tokens, eval_tokens        patterns of the names of Megatron's files, without .bin and .idx
     train_documents, eval_documents  how many documents are generated
+    train_parts      parts of equally many training files, by name, from which samples are taken in turn
     eval_share       last part of a plain text, which evaluates
     end_of_document  the token after every document
     predict_first    the first token of a document, which no other of it comes before, counts in loss and evaluation
@@ -98,6 +104,7 @@ class Data:
     eval_tokens: list[str] = field(default_factory=list)
     train_documents: int = 0
     eval_documents: int = 0
+    train_parts: int = 1
     eval_share: float = 0.1
     end_of_document: int
     predict_first: bool = True
