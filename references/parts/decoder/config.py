@@ -16,7 +16,7 @@ class Hyperparameters(task.Hyperparameters):
     max_sequence_length              tokens of a sample
     max_steps                        where the rate would have decayed to its end
     opt_end_learning_rate            there; default: a tenth of the base
-    opt_learning_rate_warmup_steps   in which the rate rises from 0 to the base
+    opt_learning_rate_warmup_steps   in which the rate rises to the base
     opt_learning_rate_decay_steps    from there to `max_steps`; default: the remaining steps
     init_checkpoint_step             of the start weights; null where weights are random
     """
@@ -41,7 +41,7 @@ class Hyperparameters(task.Hyperparameters):
 class Model:
     """The shape of any decoder; a benchmark adds what is its own.
 
-    vocabulary       rows of the embedding and of the output layer
+    vocabulary       tokens, and rows of the embedding and of the output layer unless a benchmark has more of these
     width            of a token's vector
     heads            of queries
     key_value_heads  of keys and values, each shared by `heads / key_value_heads` of queries
@@ -59,6 +59,11 @@ class Model:
     intermediate: int
     norm_epsilon: float = 1e-5
     rope_base: float
+
+    @property
+    def rows(self) -> int:
+        """Rows of the embedding and of the output layer."""
+        return self.vocabulary
 
     def check(self) -> None:
         """Raises `RequestError` for heads that cannot be."""
@@ -81,6 +86,7 @@ class Data:
     train_tokens, eval_tokens        patterns of the names of Megatron's files, without .bin and .idx
     train_documents, eval_documents  number of documents: of generated text, or that the distributed files must have
     train_size, eval_size            number of tokens that the distributed files must have; null: not checked
+    train_parts      parts of equally many training files, by name, from which samples are taken in turn
     eval_share       last part of a plain text, which evaluates
     sha256           digest that the prepared tokens together must have; None: not checked
     verify           hash the prepared files whenever they are opened; else only their sizes are compared
@@ -99,6 +105,7 @@ class Data:
     eval_documents: int | None = None
     train_size: int | None = None
     eval_size: int | None = None
+    train_parts: int = 1
     eval_share: float = 0.1
     sha256: str | None = None
     verify: bool = False
@@ -134,6 +141,9 @@ class Config(task.BenchmarkConfig):
     """Rounds 5.1 to 6.1 define the same task."""
 
     REQUIRES: ClassVar[tuple[str, ...]] = ("torch", "tokenizers")
+
+    WARMUP_FROM: ClassVar[int] = 0
+    """Number of the first step of the warm-up (`recipe.CosineSchedule`)."""
 
     if TYPE_CHECKING:
         model: Model  # no field here, as in `task.BenchmarkConfig`

@@ -19,7 +19,7 @@ from torch.utils.data import Dataset
 
 from train_bench.core.progress_bar import bar
 from train_bench.errors import RequestError
-from train_bench.references.parts import prepared
+from train_bench.references.parts import prepared, stream
 from train_bench.references.parts.decoder import sources, tokens
 from train_bench.references.parts.decoder.config import Config
 from train_bench.seeds import derive
@@ -128,6 +128,31 @@ def open_sequences(config: Config) -> tuple[tokens.Sequences, tokens.Sequences]:
         for split in prepared.SPLITS
     )
     return train, val
+
+
+def training_order(config: Config, samples: int, seed: int) -> stream.Order:
+    """The order of the training sequences: shuffled; of several parts, one of each in turn."""
+    if config.data.train_parts == 1:
+        return stream.Shuffled(samples=samples, seed=seed)
+    return stream.Alternating(parts=tuple(_sequences_of_parts(config)), seed=seed)
+
+
+def _sequences_of_parts(config: Config) -> list[int]:
+    """Sequences of each part of the training files. One that ends in the next part belongs to that."""
+    folder, parts = prepared.folder_of(config), config.data.train_parts
+    entries = prepared.opened_manifest(config, folder, tokens.FORMAT)["splits"]["train"]
+    names = list(dict.fromkeys(entry["made_from"].get("file") for entry in entries))
+    if parts < 1 or len(names) % parts:
+        raise RequestError(
+            f"data.train_parts is {parts}; allowed are divisors of the number of training files, {len(names)} in "
+            f"{folder}."
+        )
+    ends = [0] * parts
+    for entry in entries:
+        ends[names.index(entry["made_from"].get("file")) * parts // len(names)] += entry["tokens"]
+    length = config.hyperparameters.max_sequence_length
+    bounds = [end // length for end in np.cumsum(ends)[:-1]] + [_sequences(config, entries)]
+    return np.diff(bounds, prepend=0).tolist()
 
 
 @dataclass(frozen=True, slots=True)

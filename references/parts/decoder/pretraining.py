@@ -40,7 +40,8 @@ class PretrainingTask(TrainingTask[C, Tensor]):
         self._schedule = schedule_of(config)
         model = self.build_network()
         if config.start_weights is not None:
-            load_start_weights(model, Path(config.start_weights))
+            padded = config.model.rows > config.model.vocabulary
+            load_start_weights(model, Path(config.start_weights), cut_rows=padded)
         model.to(self.parallel.device)
         if config.activation_checkpointing:
             recompute(model)
@@ -59,7 +60,7 @@ class PretrainingTask(TrainingTask[C, Tensor]):
         config, parallel = self.config, self.parallel
         train, val = data.open_sequences(config)
         train_set = data.BatchSet(train, permuted=config.data.permute_labels)
-        order = stream.Shuffled(samples=len(train), seed=self.seed)
+        order = data.training_order(config, len(train), self.seed)
         mine = stream.evaluation_order(
             len(val), config.data.eval_batch_size, parallel.data_rank, parallel.data_ranks
         )
