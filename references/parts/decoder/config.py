@@ -85,7 +85,6 @@ class Data:
     train_files, eval_files          patterns of the names of C4's files of JSON lines
     train_tokens, eval_tokens        patterns of the names of Megatron's files, without .bin and .idx
     train_documents, eval_documents  how many documents are generated
-    train_parts      parts of equally many training files, by name, from which samples are taken in turn
     eval_share       last part of a plain text, which evaluates
     end_of_document  the token after every document
     predict_first    the first token of a document, which no other of it comes before, counts in loss and evaluation
@@ -95,6 +94,7 @@ class Data:
     workers          loader processes per rank; 0 loads in the training process, None suits the machine
     prefetch         batches that each worker holds ready
     permute_labels   shuffle the tokens of every training sequence: nothing but their frequency can be learnt
+    train_parts      parts of equally many training files, by name, from which samples are taken in turn
     """
 
     origin: str
@@ -104,7 +104,6 @@ class Data:
     eval_tokens: list[str] = field(default_factory=list)
     train_documents: int = 0
     eval_documents: int = 0
-    train_parts: int = 1
     eval_share: float = 0.1
     end_of_document: int
     predict_first: bool = True
@@ -114,6 +113,7 @@ class Data:
     workers: int | None = None
     prefetch: int = 2
     permute_labels: bool = False
+    train_parts: int = 1
 
 
 @dataclass(slots=True, kw_only=True)
