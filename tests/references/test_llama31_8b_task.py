@@ -158,6 +158,7 @@ ROUNDS = {"5.1.0": "llama31_8b_bs96", "6.0.0": "llama31_8b_bs128", "6.1.0": "lla
         [
             *ROUNDS.items(),
             ("6.0.0", "llama31_405b_bs2304"),
+            ("5.0.0", "llama31_405b_bs1008"),
             ("6.0.0", "gpt_oss_20b_bs32"),
             ("6.1.0", "gpt_oss_20b"),
             ("5.1.0", "llama2_70b_lora"),

@@ -86,7 +86,6 @@ class Data:
     train_tokens, eval_tokens        patterns of the names of Megatron's files, without .bin and .idx
     train_documents, eval_documents  number of documents: of generated text, or that the distributed files must have
     train_size, eval_size            number of tokens that the distributed files must have; null: not checked
-    train_parts      parts of equally many training files, by name, from which samples are taken in turn
     eval_share       last part of a plain text, which evaluates
     sha256           digest that the prepared tokens together must have; None: not checked
     verify           hash the prepared files whenever they are opened; else only their sizes are compared
@@ -94,6 +93,7 @@ class Data:
     workers          loader processes per rank; 0 loads in the training process, None suits the machine
     prefetch         batches that each worker holds ready
     permute_labels   shuffle the tokens of every training sequence: nothing but their frequency can be learnt
+    train_parts      parts of equally many training files, by name, from which samples are taken in turn
     """
 
     origin: str
@@ -105,7 +105,6 @@ class Data:
     eval_documents: int | None = None
     train_size: int | None = None
     eval_size: int | None = None
-    train_parts: int = 1
     eval_share: float = 0.1
     sha256: str | None = None
     verify: bool = False
@@ -113,6 +112,7 @@ class Data:
     workers: int | None = None
     prefetch: int = 2
     permute_labels: bool = False
+    train_parts: int = 1
 
 
 @dataclass(slots=True, kw_only=True)
