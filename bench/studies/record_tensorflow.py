@@ -3,7 +3,7 @@
 python bench/studies/record_tensorflow.py CLONE tests/references/recorded
 
 CLONE is a clone of github.com/mlcommons/training; its code of round 1.1 runs under TensorFlow 2, in an environment
-of its own (`pip install tensorflow-cpu absl-py six`). Layers that TensorFlow itself has lost since are replaced below.
+of its own (`pip install tensorflow-cpu tf_keras absl-py six`). What TensorFlow itself has lost since is replaced below.
 """
 
 from __future__ import annotations
@@ -24,6 +24,12 @@ import numpy as np
 
 COMMIT = "d0a86d67e41186835cf3f484f7e3ef00d02b820a"
 BERT, RESNET = "language_model/tensorflow/bert", "image_classification/tensorflow2"
+MINIGO = "reinforcement/tensorflow/minigo"
+TPU = ("tpu_config", "tpu_estimator", "tpu_optimizer")
+FLAGS = [
+    *("--conv_width=8", "--trunk_layers=2", "--fc_width=7", "--value_cost_weight=0.5", "--l2_strength=0.01"),
+    *("--lr_boundaries=1", "--lr_boundaries=3", "--lr_rates=0.02", "--lr_rates=0.05", "--lr_rates=0.01"),
+]
 SHAPE = {"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
 LIMITS = {
     "intermediate_size": 16,
@@ -216,15 +222,64 @@ def record_resnet(clone: str, folder: Path) -> dict[str, np.ndarray]:
     }
 
 
+def record_minigo(clone: str, folder: Path) -> dict[str, np.ndarray]:
+    """Start weights, answers, loss, and weights after steps of the training operation, on a board of 5 x 5."""
+    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    export(clone, MINIGO, folder)
+    tf: Any = importlib.import_module("tensorflow.compat.v1")
+    tf.disable_v2_behavior()
+    contrib = ["cluster_resolver", "quantize", "summary", "tpu", *(f"tpu.python.tpu.{name}" for name in TPU)]
+    absent = ["", *(f".{name}" for name in contrib), ".tpu.python", ".tpu.python.tpu"]
+    sys.modules.update({f"tensorflow.contrib{name}": MagicMock() for name in absent})
+    sys.modules.update({name: MagicMock() for name in ("features", "symmetries", "minigo_model")})
+    sys.modules["go"] = SimpleNamespace(N=5)  # type: ignore[assignment]
+    network = importlib.import_module("dual_net")
+    network.tf = tf
+    importlib.import_module("absl.flags").FLAGS(["record", *FLAGS])
+    rng = np.random.default_rng(4)
+    planes = rng.integers(0, 2, (6, 5, 5, 13)).astype(np.float32)
+    policies = rng.dirichlet(np.ones(26), 6).astype(np.float32)
+    winners = rng.choice([-1.0, 1.0], 6).astype(np.float32)
+    labels = {"pi_tensor": tf.constant(policies), "value_tensor": tf.constant(winners)}
+    made = network.contrib_tpu_python_tpu_tpu_estimator.TPUEstimatorSpec
+    tf.set_random_seed(5)
+    train = SimpleNamespace(TRAIN="train", EVAL="eval")
+    network.tf = SimpleNamespace(
+        **{**vars(tf), "layers": tf.layers, "estimator": SimpleNamespace(ModeKeys=train)}
+    )
+    network.model_fn(tf.constant(planes), labels, "train", network.FLAGS.flag_values_dict())
+    spec = made.call_args.kwargs
+    variables = [one for one in tf.global_variables() if "Momentum" not in one.name]
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        starts, answers, loss = session.run([variables, spec["predictions"], spec["loss"]])
+        for _ in range(STEPS):
+            session.run(spec["train_op"])
+        ends = session.run(variables)
+    names = [one.name.removesuffix(":0") for one in variables]
+    return {
+        "planes": planes,
+        "policies": policies,
+        "winners": winners,
+        "loss": np.asarray(loss),
+        **answers,
+        **{f"start/{name}": np.asarray(value) for name, value in zip(names, starts, strict=True)},
+        **{f"end/{name}": np.asarray(value) for name, value in zip(names, ends, strict=True)},
+    }
+
+
+RECORDERS = {"bert": record_bert, "resnet": record_resnet, "minigo": record_minigo}
+
+
 def main() -> int:
     """Record one of both in each process: TensorFlow 1 and 2 behave differently."""
     clone, to = sys.argv[1], Path(sys.argv[2])
     os.environ.update({"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"})
-    which = sys.argv[3:] or ["bert", "resnet"]
+    which = sys.argv[3:] or [*RECORDERS]
     if len(which) > 1:
         return max(subprocess.run([sys.executable, *sys.argv[:3], one]).returncode for one in which)
     with tempfile.TemporaryDirectory() as folder:
-        found = {"bert": record_bert, "resnet": record_resnet}[which[0]](clone, Path(folder))
+        found = RECORDERS[which[0]](clone, Path(folder))
     to.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(to / f"{which[0]}.npz", **found)  # type: ignore[arg-type]
     return 0

@@ -1,4 +1,4 @@
-"""BERT and ResNet beside what their published references compute: recorded under TensorFlow by
+"""BERT, ResNet and the network of Go beside what their published references compute: recorded under TensorFlow by
 `bench/studies/record_tensorflow.py`, so that these tests need neither it nor the references."""
 
 from __future__ import annotations
@@ -11,11 +11,18 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from tests.references.configs import minigo
 from train_bench.references.bert.config import Hyperparameters, Model
 from train_bench.references.bert.loss import pretraining_loss
 from train_bench.references.bert.model import Bert, Logits, _initialize, tensor_name
 from train_bench.references.bert.recipe import optimizer_of, schedule_of
 from train_bench.references.bert.weights import load_start_weights
+from train_bench.references.minigo import weights as go_weights
+from train_bench.references.minigo.config import Model as GoModel
+from train_bench.references.minigo.model import Network
+from train_bench.references.minigo.recipe import Piecewise
+from train_bench.references.minigo.recipe import loss_of as go_loss
+from train_bench.references.minigo.recipe import optimizer_of as go_optimizer
 from train_bench.references.parts.lars import LARS
 from train_bench.references.parts.lr_schedules import PolynomialDecay
 from train_bench.references.resnet.model import initialize
@@ -159,3 +166,71 @@ def test_start_weights_of_resnet_have_the_references_distribution(resnet: dict[s
     weight = layer.weight.detach()
     assert float(weight.abs().max()) == pytest.approx(np.abs(drawn).max(), rel=0.03)
     assert float(weight.std()) == pytest.approx(drawn.std(), rel=0.05)
+
+
+@pytest.fixture(scope="module")
+def go() -> dict[str, np.ndarray]:
+    """Positions, start weights, answers, loss and weights after six steps on a board of 5 x 5. Channels come last
+    there, so that a row of the policy's dense layer is turned."""
+    with np.load(RECORDED / "minigo.npz") as file:
+        found = dict(file)
+    for kind in ("start", "end"):
+        kernel = found[f"{kind}/dense/kernel"]
+        found[f"{kind}/dense/kernel"] = kernel.reshape(25, 2, 26).transpose(1, 0, 2).reshape(50, 26)
+    return found
+
+
+def network_of(go: dict[str, np.ndarray], kind: str, tmp_path: Path) -> Network:
+    """Ours with recorded weights, by way of a file of weights."""
+    prefix = f"{kind}/"
+    arrays = {name.removeprefix(prefix): value for name, value in go.items() if name.startswith(prefix)}
+    np.savez(tmp_path / f"{kind}.npz", **arrays)  # type: ignore[arg-type]
+    network = Network(GoModel(board_size=5, channels=8, blocks=2, value_width=7))
+    assert go_weights.read(tmp_path / f"{kind}.npz", network) == (0 if kind == "start" else 6)
+    return network
+
+
+def test_answers_and_steps_of_the_network_of_go_are_the_references(
+    go: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    """The loss without its L2 term, which is the optimizer's here; rates change after steps 1 and 3."""
+    network, expected = network_of(go, "start", tmp_path), network_of(go, "end", tmp_path)
+    config = minigo("minigo", "l2=0.01")
+    optimizer, schedule = (
+        go_optimizer(network, config),
+        Piecewise(boundaries=(1, 3), rates=(0.02, 0.05, 0.01)),
+    )
+    planes, policies, winners = (torch.from_numpy(go[name]) for name in ("planes", "policies", "winners"))
+    for step in range(6):
+        logits, values = network(planes.permute(0, 3, 1, 2))
+        loss = go_loss(logits, values, policies, winners)
+        if step == 0:
+            assert np.allclose(logits.softmax(dim=1).detach().numpy(), go["policy_output"], atol=1e-5)
+            assert np.allclose(values.detach().numpy(), go["value_output"], atol=1e-5)
+            squares = sum(
+                float(weight.detach().square().sum())
+                for name, weight in network.named_parameters()
+                if not name.endswith("bias")
+            )
+            assert loss.item() + 0.01 * squares / 2 == pytest.approx(float(go["loss"]), rel=1e-5)
+        optimizer.zero_grad()
+        loss.backward()
+        for group in optimizer.param_groups:
+            group["lr"] = schedule(step)
+        optimizer.step()
+    for (name, mine), theirs in zip(
+        network.state_dict().items(), expected.state_dict().values(), strict=True
+    ):
+        assert torch.allclose(mine.float(), theirs.float(), rtol=1e-3, atol=1e-4) or "tracked" in name, name
+
+
+def test_start_weights_of_the_network_of_go_are_glorots(go: dict[str, np.ndarray], tmp_path: Path) -> None:
+    """Largest values of each kernel, and biases, shifts and scales."""
+    drawn = Network(GoModel(board_size=5, channels=8, blocks=2, value_width=7))
+    recorded = network_of(go, "start", tmp_path)
+    for (name, mine), theirs in zip(drawn.named_parameters(), recorded.parameters(), strict=True):
+        if mine.dim() == 1:
+            assert torch.equal(mine, theirs), name
+        elif mine.numel() > 200:
+            largest = [one.detach().abs().max() for one in (mine, theirs)]
+            assert torch.isclose(*largest, rtol=0.05), name
