@@ -28,7 +28,7 @@ from train_bench.references.gpt_oss_20b.model import (
     Router,
     attend_in_window,
 )
-from train_bench.references.parts.decoder.recipe import optimizer_of
+from train_bench.references.parts.decoder.recipe import optimizer_of, schedule_of
 from train_bench.references.parts.decoder.rotary import plain_frequencies, rotations
 from train_bench.rules import ruleset
 
@@ -86,6 +86,22 @@ def test_the_first_loss_is_what_start_weights_of_the_configuration_give() -> Non
     with torch.no_grad():
         found = functional.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
     assert float(found) == pytest.approx(math.log(5000) + 1024 * 0.008**2 / 2, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("name", "rates"),
+    [
+        ("gpt_oss_20b", [3.125e-06, 6.25e-06, 9.375e-06, 1.25e-05]),
+        ("gpt_oss_20b_bs32", [6.25e-06, 1.25e-05, 1.875e-05, 2.5e-05]),
+        ("gpt_oss_20b_bs64", [5.208333333333333e-06, 1.0416666666666666e-05, 1.5625e-05]),
+    ],
+)
+def test_rates_of_the_warm_up_are_those_of_published_logs(name: str, rates: list[float]) -> None:
+    """Of the same logs, which have with each loss the rate of the next step; the first step's is 0, and the second loss
+    is like the first."""
+    schedule = schedule_of(composed(name))
+    assert schedule(0) == 0.0
+    assert [schedule(step) for step in range(1, len(rates) + 1)] == pytest.approx(rates)
 
 
 def test_windows_are_of_128_tokens_before_the_own_in_the_first_layer_and_every_second() -> None:
