@@ -3,6 +3,7 @@ detections."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,13 +16,17 @@ from torchvision.ops.misc import FrozenBatchNorm2d
 from tests import needs
 from tests.references.configs import retinanet
 from tests.references.published_code import NEWEST, export, importing
+from tests.references.test_retinanet import openimages, small
 from tests.references.torchvision_parts import ROUNDING, apart, assert_agree, with_the_weights_of
+from train_bench.references.retinanet import data
 from train_bench.references.retinanet.anchors import anchors
 from train_bench.references.retinanet.config import Model
 from train_bench.references.retinanet.detections import detect
 from train_bench.references.retinanet.loss import focal_loss
 from train_bench.references.retinanet.model import RetinaNet
 from train_bench.references.retinanet.recipe import WarmUp
+
+__all__ = ["openimages"]
 
 pytestmark = [needs.published, pytest.mark.filterwarnings("ignore")]
 SIDE = 128
@@ -33,7 +38,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = export(
         "training", NEWEST, "retired_benchmarks/retinanet/ssd", tmp_path_factory.mktemp("published")
     )
-    names = ["model.retinanet", "model.image_list", "utils", "transforms", "presets"]
+    names = ["model.retinanet", "model.image_list", "utils", "transforms", "presets", "coco_utils"]
     with importing(folder, "ssd_logger") as load:
         yield SimpleNamespace(**{name.rpartition(".")[2]: load(name) for name in names})
 
@@ -156,3 +161,20 @@ def test_the_reference_keeps_300_detections_and_is_pretrained_as_here(published:
     )
     assert retinanet("retinanet").model.num_classes == 264
     assert np.isclose(model.transform.image_mean, [0.485, 0.456, 0.406]).all()
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_images_and_objects_are_the_references(published: Any, openimages: Path, split: str) -> None:
+    """Also images without a box, boxes of less than a pixel, and groups."""
+    theirs = published.coco_utils.get_openimages("openimages-mlperf", str(openimages), split, None)
+    config = small(openimages, "model.start_weights=null")
+    data.prepare(config, openimages, None)
+    ours = data.open_splits(config, openimages)[split == "val"]
+    assert len(theirs) == len(ours.images)
+    for index in range(len(theirs)):
+        image, target = theirs[index]
+        assert np.array_equal(np.asarray(image), ours.pixels(int(ours.images[index])))
+        boxes, labels = ours.objects(index, permuted=False)
+        corners = torch.from_numpy(boxes) * torch.tensor([*image.size, *image.size])
+        torch.testing.assert_close(corners.float(), target["boxes"], rtol=1e-5, atol=1e-4)
+        assert (labels - 1).tolist() == target["labels"].tolist()  # 0 is the background here
