@@ -61,7 +61,7 @@ def c4(config: Config, root: Path) -> Source:
         raise RequestError(
             f"{root} has {len(found['train'])} files {', '.join(patterns['train'])}, {len(found['val'])} files "
             f"{', '.join(patterns['val'])} and {'a' if where.is_file() else 'no'} {TOKENIZER}; needed are the shards "
-            "of C4 (en) for training and validation with the tokenizer of the benchmark, or the files .bin and .idx that "
+            "of C4 (en) for training and validation with the benchmark's tokenizer, or the files .bin and .idx that "
             "Megatron's preprocessing makes of them."
         )
     tokenizer = _tokenizer(where, config)
