@@ -15,6 +15,8 @@ from tests.sandbox import REQUIRE_ALL, ROOT
 
 DATA = ROOT.parent / "shared" / "data"
 CORPUS = Path(os.environ.get("TRAIN_BENCH_CORPUS", ROOT.parent / "shared" / "corpus"))
+PUBLISHED = Path(os.environ.get("TRAIN_BENCH_PUBLISHED", ROOT.parent / "shared" / "published"))
+"""A folder with clones of github.com/mlcommons/training and github.com/facebookresearch/dlrm."""
 
 PROVIDED_BY = {
     "chromium": "apt install chromium",
@@ -25,9 +27,13 @@ PROVIDED_BY = {
 }
 NO_CORPUS = "the corpus of published logs is not here (../shared/corpus or TRAIN_BENCH_CORPUS)"
 NO_GPU = "there is no GPU"
+NO_PUBLISHED = (
+    "clones of the published references are not here (../shared/published or TRAIN_BENCH_PUBLISHED)"
+)
 NO_ROOT = "this is not root"
 NO_SSH = "ssh-keygen is not installed (apt install openssh-client)"
 
+published = pytest.mark.skipif(not PUBLISHED.is_dir(), reason=NO_PUBLISHED)
 corpus = pytest.mark.skipif(not CORPUS.is_dir(), reason=NO_CORPUS)
 
 

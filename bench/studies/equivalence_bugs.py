@@ -381,7 +381,7 @@ def shares_of_all_experts(reference: str) -> None:
     model = importlib.import_module(f"train_bench.references.{reference}.model")
 
     def forward(self: Any, hidden: Any) -> Any:
-        scores = nn.functional.linear(hidden.to(self.weight.dtype), self.weight, self.bias)
+        scores = nn.functional.linear(hidden.to(self.weight.dtype), self.weight)
         shares, experts = scores.softmax(dim=1).topk(self.chosen, dim=1)
         return experts, shares
 

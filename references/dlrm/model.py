@@ -1,4 +1,4 @@
-"""DLRM (Naumov et al. 2019) as MLPerf Training v1.1 defines it."""
+"""DLRM (Naumov et al. 2019) after MLPerf Training v1.1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DLRM with the cross network of DCN-V2 (Wang et al. 2021) as MLPerf Training v3.0 to v6.0 define it."""
+"""DLRM with the cross network of DCN-V2 (Wang et al. 2021) after MLPerf Training v3.0 to v6.0."""
 
 from __future__ import annotations
 

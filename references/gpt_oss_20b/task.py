@@ -46,4 +46,4 @@ def _refuse_experts(shape: Model) -> None:
             f"multiples of {ALIGNED}."
         )
     if shape.window < 1:
-        raise RequestError(f"model.window is {shape.window}; a token sees itself at least, which is 1.")
+        raise RequestError(f"model.window is {shape.window}; a token attends to itself at least, which is 1.")

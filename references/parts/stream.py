@@ -83,6 +83,35 @@ class Shuffled(Order):
         return epoch_by_epoch(parts, self.samples, permutation)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternating(Order):
+    """One sample of each part of the set in turn, each part in a fresh random permutation in every epoch. An epoch ends
+    with the smallest part; of the others it takes as many.
+
+    parts   samples of each part; they follow each other in the set
+    """
+
+    parts: tuple[int, ...]
+    seed: int
+
+    @property
+    def epoch(self) -> int:
+        """As many samples of each part as the smallest has."""
+        return len(self.parts) * min(self.parts)
+
+    def items(self, parts: Iterable[range]) -> Iterator[list[tuple[int, int]]]:
+        """Pairs of an example's index and its position."""
+        return epoch_by_epoch(parts, self.epoch, self._interleaved)
+
+    def _interleaved(self, epoch: int) -> np.ndarray:
+        starts = np.cumsum([0, *self.parts[:-1]])
+        orders = [
+            start + np.random.default_rng(derive(self.seed, "order", epoch, part)).permutation(samples)
+            for part, (start, samples) in enumerate(zip(starts, self.parts, strict=True))
+        ]
+        return np.stack([order[: min(self.parts)] for order in orders], axis=1).ravel()
+
+
 def epoch_by_epoch(
     parts: Iterable[range], samples: int, epoch_order: Callable[[int], np.ndarray]
 ) -> Iterator[list[tuple[int, int]]]:

@@ -70,20 +70,23 @@ def _place(config: Config, folder: Path, split: str) -> coco_folder.Place:
 
 
 def open_splits(config: Config, folder: Path) -> tuple[Split, Split]:
-    """Training and evaluation split in `folder`: the first touch of the data set. Training is on images that have a
-    box of more than a pixel each way, an evaluation on all (reference of the benchmark)."""
-    train, val = (_place(config, folder, split) for split in prepared.SPLITS)
-    known, judged = (coco_folder.annotations_of(config, place) for place in (train, val))
-    large = np.flatnonzero((known.boxes[:, 2:] - known.boxes[:, :2] > 1).all(axis=1))
-    used = np.unique(np.searchsorted(known.first, large, side="right") - 1)
-    every = np.arange(len(judged.image_ids))
-    splits = (
-        coco_folder.split(config, train, known, used, counted=len(used), wanted=config.train_samples),
-        coco_folder.split(config, val, judged, every, counted=len(every), wanted=config.eval_samples),
+    """Training and evaluation split in `folder`: the first touch of the data set. Both have all images, also those
+    without a box (reference of the benchmark, `get_openimages`)."""
+    wanted = (config.train_samples, config.eval_samples)
+    train, val = (
+        _whole(config, _place(config, folder, split), count)
+        for split, count in zip(prepared.SPLITS, wanted, strict=True)
     )
     if config.data.verify:
-        coco_folder.check_contents(config, splits)
-    return splits
+        coco_folder.check_contents(config, (train, val))
+    return train, val
+
+
+def _whole(config: Config, place: coco_folder.Place, wanted: int | None) -> Split:
+    """All images of a split."""
+    found = coco_folder.annotations_of(config, place)
+    every = np.arange(len(found.image_ids))
+    return coco_folder.split(config, place, found, every, counted=len(every), wanted=wanted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -378,7 +378,7 @@ def test_all_readmes_of_references_have_the_same_headings():
         for path in ROOT.glob("references/*/README.md")
     }
     assert len(headings) == 1
-    assert len(next(iter(headings))) == 7
+    assert len(next(iter(headings))) == 8
 
 
 def test_no_benchmark_is_named_in_the_code_of_train_bench():

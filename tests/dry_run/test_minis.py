@@ -49,12 +49,13 @@ def scores_flop(config, length):
 
 
 def mixture_flop(config):
-    """Of the products of experts, which torch's counter leaves out, less those of scores that are computed again, of
-    heads and keys that are one longer for the sink."""
+    """Of the products of experts, which torch's counter leaves out, less those of scores that are computed again: in
+    blocks of a window in one half of the layers."""
     model, length = config.model, config.hyperparameters.max_sequence_length
     experts = 3 * 2 * length * model.experts_per_token * 3 * model.width * model.intermediate
-    pairs = (length * (2 * model.window + 1) + (length + 1) ** 2) / 2
-    return model.layers * (experts - 2 * model.heads * (model.head_size + 1) * pairs)
+    blocks = -(-length // model.window)
+    pairs = (2 * blocks * model.window**2 + length**2) / 2
+    return model.layers * (experts - 2 * model.heads * model.head_size * pairs)
 
 
 @pytest.mark.full

@@ -155,3 +155,16 @@ def test_the_package_verdict_of_a_submitter_follows_from_those_of_its_entries(ju
         ]
         verdict = "crash" if None in accepted else ("pass" if all(accepted) else "fail")
         assert verdict == expected["verdict"], submitter
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "v5.1/NVIDIA/theia_ngpu512_ngc25.09_nemo/llama31_405b",
+        "v5.1/AMD/MI350X_EPYC_9575F_pytorch/llama31_8b",
+        "v5.1/Quanta_Cloud_Technology/D75T-7U/llama2_70b_lora",
+    ],
+)
+def test_published_decoders_keep_to_the_schedule_and_the_text_of_the_rules(name, judged):
+    checks = {finding.check for verdict in judged[name].verdicts for finding in verdict.findings}
+    assert not checks & {"schedule", "rules_text"}

@@ -49,34 +49,26 @@ def decoder(shape: Model) -> Any:
 
 
 def mixture(shape: Mixture) -> Any:
-    """`GptOssForCausalLM`, with weights of its own; its attention and its experts are computed plainly."""
-    from transformers import GptOssConfig, GptOssForCausalLM
+    """`Qwen3MoeForCausalLM`, with weights of its own: the parts of the mixture without windows; attention and
+    experts are computed plainly."""
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-    return GptOssForCausalLM._from_config(
-        GptOssConfig(
+    return Qwen3MoeForCausalLM._from_config(
+        Qwen3MoeConfig(
             vocab_size=shape.vocabulary,
             hidden_size=shape.width,
-            intermediate_size=shape.intermediate,
+            moe_intermediate_size=shape.intermediate,
             num_hidden_layers=shape.layers,
             num_attention_heads=shape.heads,
             num_key_value_heads=shape.key_value_heads,
             head_dim=shape.head_size,
-            num_local_experts=shape.experts,
+            num_experts=shape.experts,
             num_experts_per_tok=shape.experts_per_token,
-            sliding_window=shape.window,
-            max_position_embeddings=round(shape.old_context * shape.rope_factor),
+            norm_topk_prob=True,
+            max_position_embeddings=8192,
             rms_norm_eps=shape.norm_epsilon,
-            swiglu_limit=shape.gate_limit,
             use_cache=False,
-            rope_parameters={
-                "rope_type": "yarn",
-                "rope_theta": shape.rope_base,
-                "factor": shape.rope_factor,
-                "beta_fast": shape.fast_turns,
-                "beta_slow": shape.slow_turns,
-                "truncate": False,
-                "original_max_position_embeddings": shape.old_context,
-            },
+            rope_parameters={"rope_type": "default", "rope_theta": shape.rope_base},
         ),
         attn_implementation="eager",
         experts_implementation="eager",
@@ -106,30 +98,32 @@ def same_but_for_rounding(ours: Answers, theirs: Answers, truth: Answers) -> Non
 def slow_attention(
     attention: Any, shape: Model | Mixture, hidden: Tensor, cosine: Tensor, sine: Tensor
 ) -> Tensor:
-    """A sample (length, width), one position of one head after the other; with the window and the sinks of an
-    attention that has them."""
+    """A sample (length, width), one position of one head after the other; with the window and the norms of an attention
+    that has them."""
     size, mixed = shape.head_size, torch.zeros(len(hidden), shape.heads * shape.head_size, dtype=hidden.dtype)
     window = getattr(attention, "window", None) or len(hidden)
-    sinks = getattr(attention, "sinks", None)
+    norms = {part: getattr(attention, f"{part}_norm", None) for part in "qk"}
     for head in range(shape.heads):
         shared = head // (shape.heads // shape.key_value_heads)
         of_query, of_key = (slice(part * size, (part + 1) * size) for part in (head, shared))
-        query = _turned(_rows(attention.q_proj, of_query, hidden), cosine, sine)
-        key = _turned(_rows(attention.k_proj, of_key, hidden), cosine, sine)
-        value = _rows(attention.v_proj, of_key, hidden)
+        query = _turned(_normed(norms["q"], hidden @ attention.q_proj.weight[of_query].T), cosine, sine)
+        key = _turned(_normed(norms["k"], hidden @ attention.k_proj.weight[of_key].T), cosine, sine)
+        value = hidden @ attention.v_proj.weight[of_key].T
         for place in range(len(hidden)):
             seen = range(max(0, place - window + 1), place + 1)
             scores = [float(query[place] @ key[other]) / math.sqrt(size) for other in seen]
             likely = torch.tensor([math.exp(score) for score in scores], dtype=hidden.dtype)
-            whole = likely.sum() + (0.0 if sinks is None else math.exp(float(sinks[head])))
-            mixed[place, of_query] = (likely / whole) @ value[seen.start : seen.stop]
-    return _rows(attention.o_proj, slice(None), mixed)
+            mixed[place, of_query] = (likely / likely.sum()) @ value[seen.start : seen.stop]
+    result: Tensor = mixed @ attention.o_proj.weight.T
+    return result
 
 
-def _rows(layer: nn.Linear, chosen: slice, inputs: Tensor) -> Tensor:
-    """Some outputs of a layer, which may have no bias."""
-    outputs = inputs @ layer.weight[chosen].T
-    return outputs if layer.bias is None else outputs + layer.bias[chosen]
+def _normed(norm: nn.RMSNorm | None, heads: Tensor) -> Tensor:
+    """(length, head size)."""
+    if norm is None:
+        return heads
+    assert norm.eps is not None
+    return heads / (heads.square().mean(dim=1, keepdim=True) + norm.eps).sqrt() * norm.weight
 
 
 def _turned(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:

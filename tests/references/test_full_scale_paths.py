@@ -243,7 +243,7 @@ def test_llama31_8b_trains_on_json_lines_from_start_weights_with_slowed_rotation
         "llama31_8b",
         *COMMON,
         *("eval_samples=20", f"data_dir={tmp_path / 'tokens'}", f"model.vocabulary={vocabulary}"),
-        *("data.end_of_document=0", f"start_weights={tmp_path}", "pretrained=true"),
+        *(f"start_weights={tmp_path}", "pretrained=true"),
         *("model.layers=2", "model.width=32", "model.heads=4", "model.key_value_heads=2"),
         *("model.head_size=8", "model.intermediate=64", "model.rope_base=100.0", "model.old_context=16"),
         *("hyperparameters.max_sequence_length=32", "hyperparameters.global_batch_size=8"),
@@ -289,16 +289,17 @@ def test_llama2_70b_lora_trains_on_packed_sequences_from_start_weights_with_drop
 
 
 @pytest.mark.full
-def test_gpt_oss_20b_trains_on_json_lines_with_slowed_rotations_over_several_windows(tmp_path: Path) -> None:
+def test_gpt_oss_20b_trains_on_json_lines_over_several_windows(tmp_path: Path) -> None:
     """Also accumulated micro-batches, and windows that do not divide the length."""
     vocabulary = distributed.c4(tmp_path / "source", documents=200)
     config = configs.gpt_oss_20b(
         "gpt_oss_20b",
         *COMMON,
         *("eval_samples=20", f"data_dir={tmp_path / 'tokens'}", f"model.vocabulary={vocabulary}"),
-        *("data.end_of_document=0", "model.layers=3", "model.width=32", "model.heads=4"),
+        *("model.layers=3", "model.width=32", "model.heads=4"),
         *("model.key_value_heads=2", "model.head_size=8", "model.intermediate=16", "model.experts=6"),
-        *("model.window=12", "model.rope_base=100.0", "model.old_context=512", "model.deviation=0.02"),
+        *("model.window=12", "model.rope_base=100.0", "model.deviation=0.02"),
+        *("data.train_size=null", "data.eval_size=null"),
         *("hyperparameters.max_sequence_length=32", "hyperparameters.global_batch_size=8"),
         *("hyperparameters.gradient_accumulation_steps=2", "hyperparameters.opt_base_learning_rate=0.01"),
         "hyperparameters.opt_learning_rate_warmup_steps=5",

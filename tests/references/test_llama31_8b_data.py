@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import math
 import struct
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from train_bench.references.parts import prepared
 from train_bench.references.parts.decoder import data, grammar, megatron, sources, tokens
 from train_bench.run.order import order_fingerprint
 
-WORDS = ["<end>", "the", "cat", "dog", "sees", "a"]
+WORDS = ["<unknown>", "the", "cat", "dog", "sees", "a"]
 TEXTS = ["the cat sees a dog", "a dog", "the dog sees the cat", "cat", "dog sees cat"]
 SHARDS = ("c4-train.00768-of-01024.json.gz", "c4-train.00769-of-01024.json.gz")
 VALIDATION = "c4-validation.00000-of-00008.json.gz"
@@ -39,7 +40,8 @@ def small_c4(folder: Path, *overrides: str) -> Config:
             "model.heads=2",
             "model.key_value_heads=1",
         ),
-        *("model.head_size=8", "model.intermediate=16", "data.end_of_document=0", "eval_samples=2"),
+        *("model.head_size=8", "model.intermediate=16", "eval_samples=2"),
+        *("data.train_size=null", "data.eval_size=null"),
         *("hyperparameters.max_sequence_length=4", "hyperparameters.global_batch_size=4", "warm_up_steps=0"),
         *("data.workers=0", f"data_dir={folder}", *overrides),
     )
@@ -57,11 +59,11 @@ def source(tmp_path: Path) -> Path:
 
 
 def numbers(texts: Sequence[str]) -> list[int]:
-    """What the tokenizer and the ends of documents make of texts."""
-    return [number for text in texts for number in [*(WORDS.index(word) for word in text.split()), 0]]
+    """Tokens of texts, directly one behind the other."""
+    return [WORDS.index(word) for text in texts for word in text.split()]
 
 
-def test_sequences_are_cut_from_the_stream_of_documents_over_files_and_their_ends(
+def test_sequences_are_cut_from_documents_that_follow_each_other_without_a_token_between(
     source: Path, tmp_path: Path
 ) -> None:
     config = small_c4(tmp_path / "tokens")
@@ -182,7 +184,7 @@ def test_files_of_megatron_become_the_same_tokens_as_the_lines_that_they_were_ma
         train, _ = data.open_sequences(config)
         found.append([train[place].tolist() for place in range(len(train))])
     assert found[0] == found[1]
-    assert len(list((tmp_path / "files").glob("train_*.tokens"))) == 5
+    assert len(list((tmp_path / "files").glob("train_*.tokens"))) == 4
 
 
 @pytest.mark.parametrize(
@@ -200,10 +202,6 @@ def test_files_of_megatron_become_the_same_tokens_as_the_lines_that_they_were_ma
         (
             lambda one: megatron_files(one, [[1, 0], [9, 0]]),
             r"document 1: tokens from 0 to 9; allowed are 0 to 5",
-        ),
-        (
-            lambda one: megatron_files(one, [[1, 0], [0]]),
-            r"document 1 is empty; it has to have a token before its end",
         ),
         (
             lambda one: one.rename(one.with_name("other.idx")),
@@ -235,8 +233,48 @@ def test_tokens_that_were_changed_or_cut_are_refused(source: Path, tmp_path: Pat
     path.write_bytes(content[:-2])
     with pytest.raises(RequestError, match=rf"has {len(content) - 2} of {len(content)} bytes"):
         data.open_sequences(config)
-    with pytest.raises(RequestError, match=r"were prepared with .*'end_of_document': 0.*asks for .*: 1"):
-        data.open_sequences(small_c4(folder, "data.end_of_document=1"))
+
+
+def test_a_folder_that_was_prepared_with_ends_of_documents_is_refused(source: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "tokens"
+    config = small_c4(folder)
+    data.prepare(config, folder, source)
+    manifest = json.loads((folder / prepared.MANIFEST).read_text())
+    manifest["preprocessing"]["end_of_document"] = 5
+    (folder / prepared.MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(RequestError, match=r"prepared with the token 5 after each document.*prepare again"):
+        data.open_sequences(config)
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        ("data.train_size=31", r"has 10 documents and 32 tokens in split 'train'; the files .* 10 and 31"),
+        ("data.train_documents=9", r"has 10 documents and 32 tokens in split 'train'; the files .* 9 and 32"),
+        ("data.eval_documents=5", None),
+    ],
+)
+def test_other_numbers_of_documents_and_tokens_than_the_published_files_have_are_refused(
+    source: Path, tmp_path: Path, size: str, message: str | None
+) -> None:
+    sizes = ("data.train_documents=10", "data.train_size=32", "data.eval_documents=1", "data.eval_size=1")
+    config = small_c4(tmp_path / "tokens", *sizes, size)
+    if message is None:  # of JSON lines for evaluation not all files are prepared
+        data.prepare(config, tmp_path / "tokens", source)
+        return
+    with pytest.raises(RequestError, match=message):
+        data.prepare(config, tmp_path / "tokens", source)
+
+
+def test_the_evaluation_file_of_megatron_has_the_published_numbers(tmp_path: Path) -> None:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    for name in ("c4-train.en_6", "c4-validation"):
+        megatron_files(folder / f"{name}.x", [[1, 2, 3], [4, 5, 1, 1], [1, 2]])
+    sizes = ("data.train_documents=3", "data.train_size=9", "data.eval_documents=3")
+    data.prepare(small_c4(tmp_path / "a", *sizes, "data.eval_size=9"), tmp_path / "a", folder)
+    with pytest.raises(RequestError, match=r"3 documents and 9 tokens in split 'val'; the files .* 3 and 10"):
+        data.prepare(small_c4(tmp_path / "b", *sizes, "data.eval_size=10"), tmp_path / "b", folder)
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
@@ -262,7 +300,7 @@ def test_ranks_train_in_the_order_of_one(prepared: Callable[[str], Path], ranks:
     assert (several.repeated, several.evaluated_again) == (0, 0)
 
 
-def test_text_is_split_at_an_empty_line_and_ends_with_the_byte_zero(tmp_path: Path) -> None:
+def test_text_is_split_at_an_empty_line(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     content = b"First speech.\n\n" * 60 + b"Last speech.\n\n" * 60
     (tmp_path / "source" / "input.txt").write_bytes(content)
@@ -270,7 +308,7 @@ def test_text_is_split_at_an_empty_line_and_ends_with_the_byte_zero(tmp_path: Pa
     data.prepare(config, tmp_path, tmp_path / "source")
     train, val = ((tmp_path / f"{split}_00000.tokens").read_bytes() for split in ("train", "val"))
     read = [bytes(np.frombuffer(one, "<u2").astype(np.uint8)) for one in (train, val)]
-    assert read[0][:-1] + read[1][:-1] == content and read[0].endswith(b"\n\n\0") and read[1].endswith(b"\0")
+    assert read[0] + read[1] == content and read[0].endswith(b"\n\n")
     assert len(read[1]) / len(content) == pytest.approx(0.1, abs=0.02)
     (tmp_path / "source" / "other.txt").write_bytes(b"")
     with pytest.raises(RequestError, match=r"has 2 files \*\.txt; needed is the one"):

@@ -40,7 +40,7 @@ def network(seed: int = 0) -> Decoder:
 
 @pytest.mark.parametrize(
     ("variant", "parameters", "tensors"),
-    [("llama31_8b", 8_030_261_248, 291), ("llama31_405b", 405_853_388_800, 1137)],
+    [("llama31_8b", 8_030_261_248, 291), ("llama31_405b", 402_724_438_016, 1137)],
 )
 def test_networks_have_the_published_sizes(variant: str, parameters: int, tensors: int) -> None:
     with torch.device("meta"):
@@ -148,22 +148,63 @@ def test_start_weights_that_do_not_fit_are_refused_by_name(tmp_path: Path) -> No
         weights.load_start_weights(model, path)
 
 
+def published_rate(step: int, base: float, end: float, warmup: int, steps: int) -> float:
+    """`CosineAnnealing` of NeMo v2.1.0 (nemo/core/optim/lr_scheduler.py) without constant steps, branch by branch."""
+    if warmup > 0 and step <= warmup:
+        return base * (step + 1) / (warmup + 1)
+    if step > steps:
+        return end
+    return (base - end) * 0.5 * (1 + math.cos(math.pi * (step - warmup) / (steps - warmup))) + end
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_rates_rise_to_the_base_and_fall_to_a_tenth(variant: str) -> None:
+def test_rates_are_those_of_the_published_schedule(variant: str) -> None:
     config = composed(variant)
-    given, rate = config.hyperparameters, schedule_of(config)
-    base, steps = given.opt_base_learning_rate, given.opt_learning_rate_warmup_steps
-    assert [rate(0), rate(steps), rate(given.max_steps), rate(2 * given.max_steps)] == pytest.approx(
-        [0.0, base, base / 10, base / 10]
+    given, rate = config.for_ranks(1).hyperparameters, schedule_of(config)
+    base, end, warmup = (
+        given.opt_base_learning_rate,
+        given.opt_end_learning_rate,
+        given.opt_learning_rate_warmup_steps,
     )
-    assert rate(1) == pytest.approx(base / steps)
-    assert rate(steps + (given.max_steps - steps) // 2) == pytest.approx(0.55 * base, rel=1e-3)
+    at = {0, 1, warmup - 1, warmup, warmup + 1, given.max_steps // 2, given.max_steps, 2 * given.max_steps}
+    for step in sorted(at):
+        assert rate(step) == pytest.approx(
+            published_rate(step, base, end, warmup, given.max_steps), rel=1e-12
+        )
+    assert [rate(0), rate(warmup)] == pytest.approx([base / (warmup + 1), base])
+
+
+def test_the_warm_up_of_gpt_oss_20b_is_megatrons_and_begins_at_zero() -> None:
+    given, rate = composed("gpt_oss_20b").hyperparameters, schedule_of(composed("gpt_oss_20b"))
+    base, warmup = given.opt_base_learning_rate, given.opt_learning_rate_warmup_steps
+    assert [rate(step) for step in (0, 1, warmup)] == pytest.approx([0.0, base / warmup, base])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_rates_end_at_a_tenth_of_the_base_and_of_llama31_405b_at_one_rate(variant: str) -> None:
+    given = composed(variant).for_ranks(1).hyperparameters
+    end = 8e-7 if variant.startswith("llama31_405b") else given.opt_base_learning_rate / 10
+    assert given.opt_end_learning_rate == pytest.approx(end, rel=1e-12)
+
+
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if name.startswith("llama31_405b")])
+def test_steps_of_llama31_405b_follow_from_the_batch_size(variant: str) -> None:
+    given = composed(variant).for_ranks(1).hyperparameters
+    size = given.global_batch_size
+    assert given.opt_base_learning_rate == pytest.approx(round(8e-5 * size / 1152, 8), rel=1e-12)
+    assert given.opt_learning_rate_warmup_steps == math.ceil(8000 * 1152 / size)
+    assert given.max_steps == math.ceil(1_200_000 * 1152 / size)
+    assert given.opt_learning_rate_decay_steps == given.max_steps - given.opt_learning_rate_warmup_steps
 
 
 def test_published_points_have_a_configuration_each_with_their_hyperparameters() -> None:
     found = 0
     folder = ruleset.package_folder("rcp_checker")
-    for round_name, benchmark in (("6.1.0", "llama31_8b"), ("6.0.0", "llama31_405b")):
+    for round_name, benchmark in (
+        ("6.1.0", "llama31_8b"),
+        ("6.0.0", "llama31_405b"),
+        ("5.0.0", "llama31_405b"),
+    ):
         points = json.loads((folder / f"training_{round_name}" / f"rcps_{benchmark}.json").read_text())
         configs = [composed(one) for one in VARIANTS if one == benchmark or one.startswith(f"{benchmark}_bs")]
         by_size = {one.hyperparameters.global_batch_size: one.hyperparameters for one in configs}
@@ -174,7 +215,7 @@ def test_published_points_have_a_configuration_each_with_their_hyperparameters()
             steps = theirs["opt_learning_rate_warmup_steps"] if samples is None else math.ceil(samples / size)
             assert ours.opt_learning_rate_warmup_steps == steps
             found += 1
-    assert found == 8
+    assert found == 14
 
 
 def test_norms_have_no_decay() -> None:

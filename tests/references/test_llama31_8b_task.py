@@ -129,7 +129,6 @@ def test_training_starts_from_the_start_weights(tiny: Config, tmp_path: Path) ->
     [
         ("model.key_value_heads=3", "heads 4 cannot be divided among 3 heads of keys and values"),
         ("model.head_size=5", "head_size is 5; rotary positions need an even number"),
-        ("data.end_of_document=69", "end_of_document is 69; allowed are 0 to 68"),
         ("hyperparameters.opt_name=lamb", r"opt_name.*lamb.*adamw"),
         ("hyperparameters.opt_learning_rate_decay_schedule=linear", "linear.*cosine with linear warmup"),
         (
@@ -159,6 +158,7 @@ ROUNDS = {"5.1.0": "llama31_8b_bs96", "6.0.0": "llama31_8b_bs128", "6.1.0": "lla
         [
             *ROUNDS.items(),
             ("6.0.0", "llama31_405b_bs2304"),
+            ("5.0.0", "llama31_405b_bs1008"),
             ("6.0.0", "gpt_oss_20b_bs32"),
             ("6.1.0", "gpt_oss_20b"),
             ("5.1.0", "llama2_70b_lora"),
@@ -227,7 +227,7 @@ from train_bench.references.llama31_8b.task import Task
 torch.set_num_threads(2)
 config = llama31_8b(
     "llama31_8b",
-    *("model.layers=1", "model.vocabulary=2048", "data.end_of_document=0", "warm_up_steps=0"),
+    *("model.layers=1", "model.vocabulary=2048", "warm_up_steps=0"),
     *("hyperparameters.global_batch_size=1", "hyperparameters.opt_learning_rate_warmup_steps=0"),
     "hyperparameters.max_sequence_length=128",
 )

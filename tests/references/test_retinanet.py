@@ -158,7 +158,7 @@ def test_adam_moves_what_is_trained_and_nothing_else() -> None:
 def openimages(tmp_path: Path) -> Path:
     """A small OpenImages as the reference's script leaves it: JPEG files of several sizes, a small box, a group."""
     rng = np.random.default_rng(0)
-    for split, count in (("train", 14), ("validation", 6)):
+    for split, count in (("train", 15), ("validation", 6)):
         (tmp_path / split / "data").mkdir(parents=True)
         (tmp_path / split / "labels").mkdir()
         images, annotations = [], []
@@ -183,8 +183,7 @@ def openimages(tmp_path: Path) -> Path:
                     "IsGroupOf": number == 2,
                 }
             )
-        if split == "validation":
-            annotations.pop()  # of an image without a box
+        annotations.pop()  # of an image without a box
         labels = {
             "images": images,
             "annotations": annotations,
@@ -197,7 +196,7 @@ def openimages(tmp_path: Path) -> Path:
 def small(folder: Path, *overrides: str) -> Config:
     config: Config = retinanet(
         "retinanet",
-        *(f"data_dir={folder}", "train_samples=13", "eval_samples=6", "warm_up_steps=0"),
+        *(f"data_dir={folder}", "train_samples=15", "eval_samples=6", "warm_up_steps=0"),
         *("model.image_size=64", "model.widths=[8,12,16,24]", "model.blocks=[1,1,1,1]", "model.groups=2"),
         *("model.width_per_group=32", "model.stem_width=16", "model.fpn_channels=16", "model.num_classes=3"),
         *(
@@ -242,9 +241,30 @@ def test_it_trains_on_openimages_from_start_weights_with_frozen_norms(openimages
     task.close()
 
 
-def test_images_without_a_box_of_more_than_a_pixel_train_nobody(openimages: Path) -> None:
-    with pytest.raises(RequestError, match="has 13 images that can be used; retinanet has 14"):
+def test_training_images_are_all_used_with_small_boxes_and_without_any(openimages: Path) -> None:
+    """The published reference filters none of OpenImages."""
+    with pytest.raises(RequestError, match="has 15 images that can be used; retinanet has 14"):
         data.prepare(small(openimages, "train_samples=14", "model.start_weights=null"), openimages, None)
+    config = small(openimages, "model.start_weights=null")
+    data.prepare(config, openimages, None)
+    train, _ = data.open_splits(config, openimages)
+    examples = data.TrainingSet(split=train, data=config.data, side=64, seed=1)
+    assert [len(examples[index, 0][1]) for index in range(15)] == [1] * 14 + [0]
+    width, height = (examples[0, 0][1][:, 2:] - examples[0, 0][1][:, :2])[0].tolist()
+    assert min(width, height) > 0 and max(width, height) < 1
+
+
+def test_an_image_without_a_box_is_background_alone(openimages: Path) -> None:
+    config = small(openimages, "model.start_weights=null")
+    task = Task(config)
+    task.build(1, OneRank())
+    images, _, _ = task.synthetic(4)
+    nothing = [torch.zeros((0, 4))] * 4, [torch.zeros(0, dtype=torch.int64)] * 4
+    before = [one.detach().clone() for one in task.model.parameters()]
+    task.train_step(iter([(images, *nothing)]))
+    assert math.isfinite(float(task.last_loss)) and float(task.last_loss) > 0
+    moved = [not torch.equal(old, new) for old, new in zip(before, task.model.parameters(), strict=True)]
+    assert any(moved)
 
 
 def test_where_openimages_is_expected_is_said(tmp_path: Path) -> None:

@@ -41,6 +41,21 @@ def test_the_order_follows_the_seed_and_can_start_anywhere() -> None:
     assert take(sampler(), 3) != take(sampler(seed=8), 3)
 
 
+def test_parts_alternate_and_an_epoch_takes_as_many_samples_of_each_as_the_smallest_has() -> None:
+    order = stream.Alternating(parts=(20, 17), seed=7)
+    alternating = stream.Sampler(order=order, global_batch_size=34, microbatches=1, rank=0, ranks=1)
+    epochs = [[index for index, _ in batch] for batch in take(alternating, 3)]
+    assert order.epoch == 34
+    for epoch in epochs:
+        assert all((index >= 20) == (place % 2 == 1) for place, index in enumerate(epoch))
+        assert len(set(epoch)) == 34 and set(epoch[1::2]) == set(range(20, 37))
+    assert epochs[0] != epochs[1] and set(epochs[0][::2]) != set(epochs[1][::2])
+    in_two = stream.Sampler(
+        order=order, global_batch_size=34, microbatches=1, rank=1, ranks=2, first_iteration=1
+    )
+    assert [index for index, _ in take(in_two, 1)[0]] == epochs[1][17:]
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 3, 7])
 def test_an_evaluation_sees_every_example_once_in_full_batches(ranks: int) -> None:
     batches = [batch for r in range(ranks) for batch in stream.evaluation_order(50, 8, r, ranks)]

@@ -1,6 +1,7 @@
 """Rounds: found by name, complete, and in agreement with their rule files."""
 
 import importlib.metadata
+import json
 import shutil
 import subprocess
 import sys
@@ -97,6 +98,49 @@ def test_a_schedule_with_a_formula_is_that_of_published_logs(benchmark, batch_si
 def test_the_first_evaluations_that_the_rules_leave_out_are_left_out():
     schedule = ruleset.load("training-5.1.0").benchmark("llama2_70b_lora").schedule_at(8)
     assert (schedule.first, schedule.period) == ((4 * 384,), 384)
+
+
+@pytest.mark.parametrize(
+    ("round_name", "batch_size", "first", "period"),
+    [
+        ("5.0.0", 1008, 46_368, 46_368),
+        ("5.0.0", 1152, 46_080, 46_080),
+        ("5.0.0", 6912, 48_384, 48_384),
+        ("5.1.0", 960, 288_000, 19_200),
+        ("5.1.0", 1152, 276_480, 18_432),
+        ("5.1.0", 1280, 307_200, 19_200),
+        ("6.0.0", 2304, 331_776, 18_432),
+        ("6.0.0", 4608, 442_368, 18_432),
+    ],
+)
+def test_llama31_405b_is_evaluated_more_often_since_5_1_and_later_at_first(
+    round_name, batch_size, first, period
+):
+    schedule = ruleset.load(f"training-{round_name}").benchmark("llama31_405b").schedule_at(batch_size)
+    assert (schedule.first, schedule.period) == ((first,), period)
+
+
+@pytest.mark.parametrize("round_name", ["5.0.0", "5.1.0", "6.0.0", "6.1.0"])
+@pytest.mark.parametrize("benchmark", ["llama31_405b", "deepseekv3_671b"])
+def test_reference_runs_converged_at_evaluations_of_the_schedule(round_name, benchmark):
+    """Of every published point: the mean of llama31_405b would not be one in another round."""
+    path = ruleset.package_folder("rcp_checker") / f"training_{round_name}" / f"rcps_{benchmark}.json"
+    members = ruleset.load(f"training-{round_name}").benchmarks
+    points = json.loads(path.read_text()).values() if benchmark in members and path.is_file() else ()
+    for point in points:
+        schedule = members[benchmark].schedule_at(point["BS"])
+        for samples in point["Epochs to converge"]:
+            evaluation = (samples - schedule.first[0]) / schedule.period
+            assert evaluation >= 0 and evaluation == int(evaluation)
+
+
+def test_deepseek_is_evaluated_every_step_and_since_6_1_where_the_rule_file_says_at_first():
+    schedules = [
+        ruleset.load(f"training-{round_name}").benchmark("deepseekv3_671b").schedule_at(16384)
+        for round_name in ("6.0.0", "6.1.0")
+    ]
+    assert [one.period for one in schedules] == [16384, 16384]
+    assert [one.first for one in schedules] == [(16384,), (43 * 16384,)]
 
 
 def test_without_a_batch_size_there_is_no_schedule():

@@ -23,8 +23,10 @@ from train_bench.plan.definition import changes
 from train_bench.plan.disclosed import disclosed
 from train_bench.plan.run_config import TRAITS, RunConfig
 from train_bench.progress import EvalSchedule, Unit
+from train_bench.rules.allowed import CLOSED
 from train_bench.rules.checks import preflight
 from train_bench.rules.explain import explain
+from train_bench.rules.fixed_values import departures
 from train_bench.rules.ruleset import BenchmarkRules, Ruleset
 from train_bench.task import BenchmarkConfig
 
@@ -321,6 +323,9 @@ def _refuse_what_the_rules_forbid(
     values = dict(announcement, submission_platform=announcement["submission_platform"] or "as found")
     values |= config.hyperparameters.logged()
     problems += [explain(failure) for failure in preflight(rules, values)]
+    if values["submission_division"] == CLOSED:
+        other = "Set an allowed value, or submission.submission_division=open."
+        problems += [f"{departure} {other}" for departure in departures(rules, values)]
     if run_config.seed is not None and not rules.fixed_seeds_allowed:
         problems.append(
             f"seed={run_config.seed} fixes the seeds; {rules.ruleset} demands seeds from entropy. Leave seed out."

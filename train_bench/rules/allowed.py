@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from train_bench.errors import RequestError
 from train_bench.rules.describe_rule import in_words, in_words_of_count
+from train_bench.rules.fixed_values import fixed_in_words
 from train_bench.rules.rulefile import KeyRule, RuleFile
 from train_bench.rules.ruleset import BenchmarkRules
 
@@ -38,7 +39,11 @@ def allowed_keys(rules: BenchmarkRules, division: str) -> tuple[AllowedKey, ...]
             keys[key, when] = AllowedKey(
                 key=key, occurs=_occurs(rule), constraints=_constraints(rule), file=name, when=when
             )
-    return tuple(keys.values())
+    fixed = fixed_in_words(rules) if division == CLOSED else {}
+    return tuple(
+        replace(key, constraints=(*key.constraints, fixed[key.key])) if key.key in fixed else key
+        for key in keys.values()
+    )
 
 
 def _files(rules: BenchmarkRules, division: str) -> Iterator[tuple[str, str | None, RuleFile]]:

@@ -15,7 +15,7 @@ FILE = Path(__file__).parent / "errata.yaml"
 
 FIELDS = {
     *("id", "why", "rounds", "benchmarks", "waived", "if_logged", "written_twice", "repeated"),
-    *("seeds", "mixed", "without_points", "rcp_crashes"),
+    *("seeds", "mixed", "without_points", "rcp_crashes", "fixed", "section"),
 }
 
 
@@ -33,6 +33,8 @@ class Erratum:
     mixed_batch_sizes: bool
     without_points: tuple[int, ...]
     rcp_crashes: bool
+    fixed: tuple[tuple[str, tuple[str, ...]], ...]
+    section: str
 
 
 def of(number: str, benchmark: str | None = None) -> tuple[Erratum, ...]:
@@ -70,4 +72,6 @@ def _erratum(row: dict[str, Any]) -> Erratum:
         mixed_batch_sizes=row.get("mixed") == "allowed",
         without_points=tuple(row.get("without_points", ())),
         rcp_crashes=row.get("rcp_crashes", False),
+        fixed=tuple((key, tuple(map(str, allowed))) for key, allowed in row.get("fixed", {}).items()),
+        section=row.get("section", "Hyperparameters"),
     )

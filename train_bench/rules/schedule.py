@@ -55,12 +55,18 @@ def _linear(batch_size: int, *, share: float, slope: float, offset: float, quant
 
 
 def _whole_batches(
-    batch_size: int, *, period: int, skipped_per_batch_size: float = 0.0, skipped: int = 0
+    batch_size: int,
+    *,
+    period: int,
+    skipped_per_batch_size: float = 0.0,
+    skipped: int = 0,
+    skipped_samples: int = 0,
 ) -> ScheduleRule:
     """Every so many samples, rounded up to whole batches, without the first evaluations: none, or a number
-    that grows with the batch size (Llama 2: training rules, evaluation frequency)."""
+    that grows with the batch size (Llama 2 and 3.1 405B: training rules, evaluation frequency), or falls with it
+    (DeepSeek-V3: rule file of 6.1)."""
     period = math.ceil(period / batch_size) * batch_size
-    left_out = math.floor(skipped_per_batch_size * batch_size + skipped)
+    left_out = math.floor(skipped_per_batch_size * batch_size + skipped + skipped_samples / batch_size)
     return _in_samples((left_out + 1) * period, period, batch_size)
 
 

@@ -16,7 +16,7 @@ class Hyperparameters(task.Hyperparameters):
     max_sequence_length              tokens of a sample
     max_steps                        where the rate would have decayed to its end
     opt_end_learning_rate            there; default: a tenth of the base
-    opt_learning_rate_warmup_steps   in which the rate rises from 0 to the base
+    opt_learning_rate_warmup_steps   in which the rate rises to the base
     opt_learning_rate_decay_steps    from there to `max_steps`; default: the remaining steps
     init_checkpoint_step             of the start weights; null where weights are random
     """
@@ -41,7 +41,7 @@ class Hyperparameters(task.Hyperparameters):
 class Model:
     """The shape of any decoder; a benchmark adds what is its own.
 
-    vocabulary       rows of the embedding and of the output layer
+    vocabulary       tokens, and rows of the embedding and of the output layer unless a benchmark has more of these
     width            of a token's vector
     heads            of queries
     key_value_heads  of keys and values, each shared by `heads / key_value_heads` of queries
@@ -59,6 +59,11 @@ class Model:
     intermediate: int
     norm_epsilon: float = 1e-5
     rope_base: float
+
+    @property
+    def rows(self) -> int:
+        """Rows of the embedding and of the output layer."""
+        return self.vocabulary
 
     def check(self) -> None:
         """Raises `RequestError` for heads that cannot be."""
@@ -79,16 +84,16 @@ class Data:
                      (generated): what `prepare` knows how to read
     train_files, eval_files          patterns of the names of C4's files of JSON lines
     train_tokens, eval_tokens        patterns of the names of Megatron's files, without .bin and .idx
-    train_documents, eval_documents  how many documents are generated
+    train_documents, eval_documents  number of documents: of generated text, or that the distributed files must have
+    train_size, eval_size            number of tokens that the distributed files must have; null: not checked
     eval_share       last part of a plain text, which evaluates
-    end_of_document  the token after every document
-    predict_first    the first token of a document, which no other of it comes before, counts in loss and evaluation
     sha256           digest that the prepared tokens together must have; None: not checked
     verify           hash the prepared files whenever they are opened; else only their sizes are compared
     eval_batch_size  sequences per rank in an evaluation step
     workers          loader processes per rank; 0 loads in the training process, None suits the machine
     prefetch         batches that each worker holds ready
     permute_labels   shuffle the tokens of every training sequence: nothing but their frequency can be learnt
+    train_parts      parts of equally many training files, by name, from which samples are taken in turn
     """
 
     origin: str
@@ -96,17 +101,18 @@ class Data:
     eval_files: list[str] = field(default_factory=list)
     train_tokens: list[str] = field(default_factory=list)
     eval_tokens: list[str] = field(default_factory=list)
-    train_documents: int = 0
-    eval_documents: int = 0
+    train_documents: int | None = None
+    eval_documents: int | None = None
+    train_size: int | None = None
+    eval_size: int | None = None
     eval_share: float = 0.1
-    end_of_document: int
-    predict_first: bool = True
     sha256: str | None = None
     verify: bool = False
     eval_batch_size: int
     workers: int | None = None
     prefetch: int = 2
     permute_labels: bool = False
+    train_parts: int = 1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -135,6 +141,9 @@ class Config(task.BenchmarkConfig):
     """Rounds 5.1 to 6.1 define the same task."""
 
     REQUIRES: ClassVar[tuple[str, ...]] = ("torch", "tokenizers")
+
+    WARMUP_FROM: ClassVar[int] = 0
+    """Number of the first step of the warm-up (`recipe.CosineSchedule`)."""
 
     if TYPE_CHECKING:
         model: Model  # no field here, as in `task.BenchmarkConfig`

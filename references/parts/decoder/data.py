@@ -1,8 +1,8 @@
 """Data for decoder pretraining: preparation, access, synthetic batches.
 
-Documents, each with its end, form one stream, which is cut into sequences wherever they end; positions and attention
-go on over the ends of documents, and every token is predicted. The first `eval_samples` sequences of the evaluation's
-stream are the evaluation set.
+Documents form one stream without a token between them. It is cut into sequences wherever these end; positions and
+attention go on from document to document, and every token is predicted. The first `eval_samples` sequences of the
+evaluation's stream are the evaluation set.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.utils.data import Dataset
 
 from train_bench.core.progress_bar import bar
 from train_bench.errors import RequestError
-from train_bench.references.parts import prepared
+from train_bench.references.parts import prepared, stream
 from train_bench.references.parts.decoder import sources, tokens
 from train_bench.references.parts.decoder.config import Config
 from train_bench.seeds import derive
@@ -47,11 +47,7 @@ def _source(config: Config, source: Path | None) -> sources.Source:
 
 def _preprocessing(config: Config) -> dict[str, Any]:
     """Settings that determine the prepared tokens, except their source."""
-    return {
-        "origin": config.data.origin,
-        "vocabulary": config.model.vocabulary,
-        "end_of_document": config.data.end_of_document,
-    }
+    return {"origin": config.data.origin, "vocabulary": config.model.vocabulary}
 
 
 def _make(config: Config, source: sources.Source, folder: Path) -> dict[str, Any]:
@@ -75,7 +71,7 @@ def _sequences(config: Config, entries: Sequence[dict[str, Any]]) -> int:
 
 
 def _check(config: Config, folder: Path, manifest: dict[str, Any]) -> None:
-    prepared.check_preprocessing(config, folder, manifest["preprocessing"], _preprocessing(config))
+    prepared.check_preprocessing(config, folder, _recorded(config, folder, manifest), _preprocessing(config))
     tokens.verify(folder, manifest, contents=config.data.verify)
     found = {split: _sequences(config, manifest["splits"][split]) for split in prepared.SPLITS}
     train, val, length = config.train_samples, config.eval_samples, config.hyperparameters.max_sequence_length
@@ -84,7 +80,39 @@ def _check(config: Config, folder: Path, manifest: dict[str, Any]) -> None:
             f"{folder} has {found['train']} sequences of {length} tokens for training and "
             f"{found['val']} for evaluation; {config.benchmark} has {train or 'at least 1'} and at least {val}."
         )
+    _check_size(config, folder, manifest)
     prepared.check_contents(config, folder, prepared.content_digest(manifest), config.data.sha256)
+
+
+def _recorded(config: Config, folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    """The settings that `folder` was prepared with. Before version 0.3 a token followed each document; generated text
+    has that token itself."""
+    held = dict(manifest["preprocessing"])
+    added = held.pop("end_of_document", None)
+    if added is not None and config.data.origin != "grammar":
+        raise RequestError(
+            f"The data in {folder} were prepared with the token {added} after each document, as train_bench did before "
+            f"version 0.3; {config.benchmark} has no token between documents. Remove the folder and prepare again."
+        )
+    return held
+
+
+def _check_size(config: Config, folder: Path, manifest: dict[str, Any]) -> None:
+    """Refuse other numbers of documents and tokens than the published files have. Of JSON lines for evaluation only the
+    first files are prepared."""
+    given, splits = config.data, manifest["splits"]
+    due = {
+        "train": (given.train_documents, given.train_size),
+        "val": (given.eval_documents, given.eval_size),
+    }
+    for split, (documents, size) in due.items():
+        whole = split == "train" or all("last" in entry["made_from"] for entry in splits[split])
+        held = [sum(entry[name] for entry in splits[split]) for name in ("documents", "tokens")]
+        if size is not None and whole and held != [documents, size]:
+            raise RequestError(
+                f"{folder} has {held[0]} documents and {held[1]} tokens in split '{split}'; the files of "
+                f"{config.benchmark} have {documents} and {size}. Fetch them whole, and prepare again."
+            )
 
 
 def open_sequences(config: Config) -> tuple[tokens.Sequences, tokens.Sequences]:
@@ -100,6 +128,31 @@ def open_sequences(config: Config) -> tuple[tokens.Sequences, tokens.Sequences]:
         for split in prepared.SPLITS
     )
     return train, val
+
+
+def training_order(config: Config, samples: int, seed: int) -> stream.Order:
+    """The order of the training sequences: shuffled; of several parts, one of each in turn."""
+    if config.data.train_parts == 1:
+        return stream.Shuffled(samples=samples, seed=seed)
+    return stream.Alternating(parts=tuple(_sequences_of_parts(config)), seed=seed)
+
+
+def _sequences_of_parts(config: Config) -> list[int]:
+    """Sequences of each part of the training files. One that ends in the next part belongs to that."""
+    folder, parts = prepared.folder_of(config), config.data.train_parts
+    entries = prepared.opened_manifest(config, folder, tokens.FORMAT)["splits"]["train"]
+    names = list(dict.fromkeys(entry["made_from"].get("file") for entry in entries))
+    if parts < 1 or len(names) % parts:
+        raise RequestError(
+            f"data.train_parts is {parts}; allowed are divisors of the number of training files, {len(names)} in "
+            f"{folder}."
+        )
+    ends = [0] * parts
+    for entry in entries:
+        ends[names.index(entry["made_from"].get("file")) * parts // len(names)] += entry["tokens"]
+    length = config.hyperparameters.max_sequence_length
+    bounds = [end // length for end in np.cumsum(ends)[:-1]] + [_sequences(config, entries)]
+    return np.diff(bounds, prepend=0).tolist()
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,14 +71,14 @@ class Llama(nn.Module):
     def __init__(self, shape: Model, attention: Callable[..., nn.Module]) -> None:
         super().__init__()
         self.shape = shape
-        self.embed_tokens = nn.Embedding(shape.vocabulary, shape.width)
+        self.embed_tokens = nn.Embedding(shape.rows, shape.width)
         self.layers = nn.ModuleList(Layer(shape, attention) for _ in range(shape.layers))
         self.norm = nn.RMSNorm(shape.width, eps=shape.norm_epsilon)
-        self.lm_head = nn.Linear(shape.width, shape.vocabulary, bias=False)
+        self.lm_head = nn.Linear(shape.width, shape.rows, bias=False)
         self._initialize()
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """int64 (samples, length) -> logits of each next token (samples, length, vocabulary)."""
+        """int64 (samples, length) -> logits of each next token (samples, length, rows)."""
         hidden = self.embed_tokens(tokens)
         cosine, sine = rotations(self._frequencies(hidden), tokens.shape[1])
         for layer in self.layers:

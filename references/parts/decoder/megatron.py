@@ -82,8 +82,8 @@ def pieces(index: Index, largest: int) -> list[tuple[int, int]]:
     return found
 
 
-def documents(index: Index, first: int, last: int, *, vocabulary: int, end: int) -> Iterator[np.ndarray]:
-    """Documents of a range, each with its end, which is added where it is not there."""
+def documents(index: Index, first: int, last: int, *, vocabulary: int) -> Iterator[np.ndarray]:
+    """Documents of a range, unchanged."""
     place = int(index.lengths[:first].sum(dtype=np.int64))
     held = np.memmap(index.tokens, dtype=index.kind, mode="r")
     for number in range(first, last):
@@ -93,11 +93,5 @@ def documents(index: Index, first: int, last: int, *, vocabulary: int, end: int)
             raise RequestError(
                 f"{index.tokens}, document {number}: tokens from {document.min()} to {document.max()}; allowed are 0 "
                 f"to {vocabulary - 1}. It was made with another tokenizer."
-            )
-        if document[-1] != end:
-            document = np.append(document, end)
-        if len(document) < 2:
-            raise RequestError(
-                f"{index.tokens}, document {number} is empty; it has to have a token before its end. Make it again."
             )
         yield document

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from train_bench.errors import RequestError
 from train_bench.quality import Quality
 from train_bench.references.parts import loading, stream
 from train_bench.references.parts.decoder import data
@@ -37,11 +36,12 @@ class PretrainingTask(TrainingTask[C, Tensor]):
 
     def build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         config = self.config
-        _refuse_shapes(config)
+        config.model.check()
         self._schedule = schedule_of(config)
         model = self.build_network()
         if config.start_weights is not None:
-            load_start_weights(model, Path(config.start_weights))
+            padded = config.model.rows > config.model.vocabulary
+            load_start_weights(model, Path(config.start_weights), cut_rows=padded)
         model.to(self.parallel.device)
         if config.activation_checkpointing:
             recompute(model)
@@ -60,7 +60,7 @@ class PretrainingTask(TrainingTask[C, Tensor]):
         config, parallel = self.config, self.parallel
         train, val = data.open_sequences(config)
         train_set = data.BatchSet(train, permuted=config.data.permute_labels)
-        order = stream.Shuffled(samples=len(train), seed=self.seed)
+        order = data.training_order(config, len(train), self.seed)
         mine = stream.evaluation_order(
             len(val), config.data.eval_batch_size, parallel.data_rank, parallel.data_ranks
         )
@@ -78,9 +78,7 @@ class PretrainingTask(TrainingTask[C, Tensor]):
         for tokens in self.micro_batches(batches):
             tokens = tokens.to(self.parallel.device, non_blocking=True)
             logits = self.forward(tokens[:, :-1])
-            wanted = self._wanted(tokens).flatten()
-            loss = functional.cross_entropy(logits.float().flatten(0, 1), wanted, ignore_index=data.NO_TOKEN)
-            self.backward(loss)
+            self.backward(functional.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten()))
         clip_norm = self.config.hyperparameters.opt_gradient_clip_norm
         self.step(self._schedule(self.optimizer_steps), clip_norm=clip_norm)
 
@@ -94,18 +92,11 @@ class PretrainingTask(TrainingTask[C, Tensor]):
     def _count(self, tokens: Tensor) -> Tensor:
         """float64 (2,): nats of all tokens of a batch, and how many these are."""
         tokens = tokens.to(self.parallel.device, non_blocking=True)
-        logits, wanted = self.infer(tokens[:, :-1].clamp(min=0)), self._wanted(tokens).flatten()
+        logits, wanted = self.infer(tokens[:, :-1].clamp(min=0)), tokens[:, 1:].flatten()
         nats = functional.cross_entropy(
             logits.float().flatten(0, 1), wanted, ignore_index=data.NO_TOKEN, reduction="none"
         )
         return torch.stack([nats.double().sum(), (wanted != data.NO_TOKEN).sum().double()])
-
-    def _wanted(self, tokens: Tensor) -> Tensor:
-        """Next-token targets; masked where they do not count."""
-        given = self.config.data
-        if given.predict_first:
-            return tokens[:, 1:]
-        return tokens[:, 1:].masked_fill(tokens[:, :-1] == given.end_of_document, data.NO_TOKEN)
 
 
 def recompute(model: nn.Module) -> None:
@@ -115,12 +106,3 @@ def recompute(model: nn.Module) -> None:
     for layer in model.get_submodule("layers").children():
         again = partial(checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False)
         layer.forward = again
-
-
-def _refuse_shapes(config: Config) -> None:
-    shape = config.model
-    shape.check()
-    if not 0 <= config.data.end_of_document < shape.vocabulary:
-        raise RequestError(
-            f"data.end_of_document is {config.data.end_of_document}; allowed are 0 to {shape.vocabulary - 1}."
-        )

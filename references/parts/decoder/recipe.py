@@ -20,19 +20,22 @@ SCHEDULES = ("cosine with linear warmup",)
 class CosineSchedule:
     """Linear warm-up over W steps, then half a cosine over D steps:
 
-    t < W:  base t / W
+    t < W:  base (t + f) / (W + f)
     else:   end + (base - end) (1 + cos(pi min(t - W, D) / D)) / 2
+
+    f, `warmup_from`, is 0 in Megatron's schedule, whose first step has the rate 0, and 1 in NeMo's.
     """
 
     base: float
     end: float
     warmup_steps: int
     decay_steps: int
+    warmup_from: int = 0
 
     def __call__(self, step: int) -> float:
         """The rate of step `step`, counted from 0."""
         if step < self.warmup_steps:
-            return self.base * step / self.warmup_steps
+            return self.base * (step + self.warmup_from) / (self.warmup_steps + self.warmup_from)
         share = min(step - self.warmup_steps, self.decay_steps) / self.decay_steps
         return self.end + (self.base - self.end) * (1.0 + math.cos(math.pi * share)) / 2.0
 
@@ -74,4 +77,5 @@ def schedule_of(config: Config) -> CosineSchedule:
         end=end,
         warmup_steps=given.opt_learning_rate_warmup_steps,
         decay_steps=decay,
+        warmup_from=config.WARMUP_FROM,
     )

@@ -39,7 +39,7 @@ SEEDS = {"train": 20250501, "val": 20250502}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One prepared file: its name, its source, and its documents with their ends."""
+    """One prepared file: its name, its source, and its documents."""
 
     name: str
     made_from: Mapping[str, Any]
@@ -61,7 +61,7 @@ def c4(config: Config, root: Path) -> Source:
         raise RequestError(
             f"{root} has {len(found['train'])} files {', '.join(patterns['train'])}, {len(found['val'])} files "
             f"{', '.join(patterns['val'])} and {'a' if where.is_file() else 'no'} {TOKENIZER}; needed are the shards "
-            "of C4 (en) for training and validation with the tokenizer of Llama 3.1, or the files .bin and .idx that "
+            "of C4 (en) for training and validation with the benchmark's tokenizer, or the files .bin and .idx that "
             "Megatron's preprocessing makes of them."
         )
     tokenizer = _tokenizer(where, config)
@@ -71,7 +71,7 @@ def c4(config: Config, root: Path) -> Source:
             Part(
                 name=path.name,
                 made_from={"file": path.name, "bytes": path.stat().st_size, **made_with},
-                documents=partial(json_lines, path, tokenizer, config.data.end_of_document),
+                documents=partial(json_lines, path, tokenizer),
             )
             for path in paths
         ]
@@ -100,15 +100,16 @@ def _tokenizer(path: Path, config: Config) -> Any:
     return tokenizer
 
 
-def json_lines(path: Path, tokenizer: Any, end: int) -> Iterator[np.ndarray]:
-    """The tokens of the documents of a file, one JSON object with a `text` in each line."""
+def json_lines(path: Path, tokenizer: Any) -> Iterator[np.ndarray]:
+    """The tokens of a file of documents, a JSON object with a `text` in each line; no token marks where one begins
+    or ends (reference: preprocess without --append-eod)."""
     texts = []
     for number, line in enumerate(_lines(path)):
         texts.append(_text(line, f"{path}, line {number + 1}"))
         if len(texts) == AT_ONCE:
-            yield from _tokens(tokenizer, texts, end)
+            yield from _tokens(tokenizer, texts)
             texts = []
-    yield from _tokens(tokenizer, texts, end)
+    yield from _tokens(tokenizer, texts)
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -143,9 +144,9 @@ def _text(line: bytes, where: str) -> str:
     return text
 
 
-def _tokens(tokenizer: Any, texts: list[str], end: int) -> Iterator[np.ndarray]:
+def _tokens(tokenizer: Any, texts: list[str]) -> Iterator[np.ndarray]:
     for encoded in tokenizer.encode_batch(texts, add_special_tokens=False):
-        yield np.array([*encoded.ids, end], dtype=np.int64)
+        yield np.array(encoded.ids, dtype=np.int64)
 
 
 def _from_megatron(config: Config, root: Path) -> Source:
@@ -163,14 +164,12 @@ def _from_megatron(config: Config, root: Path) -> Source:
 
 def _pieces(path: Path, config: Config) -> Iterator[Part]:
     index = megatron.read(path)
-    size, end = index.tokens.stat().st_size, config.data.end_of_document
+    size = index.tokens.stat().st_size
     for first, last in megatron.pieces(index, LARGEST_PIECE):
         yield Part(
             name=f"{index.tokens.name} {first}",
             made_from={"file": index.tokens.name, "bytes": size, "first": first, "last": last},
-            documents=partial(
-                megatron.documents, index, first, last, vocabulary=config.model.vocabulary, end=end
-            ),
+            documents=partial(megatron.documents, index, first, last, vocabulary=config.model.vocabulary),
         )
 
 
@@ -182,13 +181,9 @@ def text(config: Config, root: Path) -> Source:
         raise RequestError(f"{root} has {len(paths)} files *.txt; needed is the one that is learnt.")
     content = files.read_bytes(paths[0], largest=LARGEST_TEXT)
     cut = content.find(b"\n\n", round(len(content) * (1 - config.data.eval_share))) + 2
-    if cut < 2 or bytes([config.data.end_of_document]) in content:
-        raise RequestError(
-            f"{paths[0]} has no empty line in its last part, or the byte {config.data.end_of_document} in its text, "
-            "which ends documents."
-        )
-    end = bytes([config.data.end_of_document])
-    parts = {"train": content[:cut] + end, "val": content[cut:] + end}
+    if cut < 2:
+        raise RequestError(f"{paths[0]} has no empty line in its last part, where the text is divided.")
+    parts = {"train": content[:cut], "val": content[cut:]}
     return {
         split: [
             Part(
@@ -217,7 +212,7 @@ def generated(config: Config) -> Source:
             Part(
                 name="grammar",
                 made_from={"documents": count},
-                documents=partial(_generated, count, SEEDS[split]),
+                documents=partial(_generated, count or 0, SEEDS[split]),
             )
         ]
         for split, count in counts.items()

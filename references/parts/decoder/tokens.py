@@ -3,7 +3,7 @@
 A folder of tokens is
 
     manifest.json        format, what they were made with; per split the list of its files
-    train_00000.tokens   documents, concatenated, each with its end: unsigned little-endian integers
+    train_00000.tokens   documents, concatenated: unsigned little-endian integers
     train_00000.json     what it was made from, documents, tokens, bytes and sha256, written last
 """
 
@@ -28,7 +28,7 @@ def token_type(vocabulary: int) -> np.dtype:
 def write_file(
     folder: Path, name: str, documents: Iterable[np.ndarray], kind: np.dtype, made_from: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Save documents (each with its end) atomically and return their manifest entry."""
+    """Save documents atomically and return their manifest entry."""
     counts = {"documents": 0, "tokens": 0}
 
     def contents() -> Iterator[bytes]:

@@ -18,6 +18,9 @@ from train_bench.errors import RequestError
 ONE_FILE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
+OF_TOKENS = ("embed_tokens.weight", "lm_head.weight")
+"""Parameters with a row for each token."""
+
 
 def published_name(parameter: str) -> str:
     """layers.3.mlp.up_proj.weight is model.layers.3.mlp.up_proj.weight."""
@@ -30,9 +33,10 @@ def save_weights(model: nn.Module, path: Path) -> None:
     save_file(tensors, str(path), metadata={"format": "pt"})
 
 
-def load_start_weights(model: nn.Module, path: Path) -> None:
+def load_start_weights(model: nn.Module, path: Path, *, cut_rows: bool = False) -> None:
     """Fill every parameter of `model` from a file, or from the files of a folder. A missing tensor, another shape and
-    values that are not finite are refused; other tensors are ignored."""
+    values that are not finite are refused; other tensors are ignored. With `cut_rows`, embedding and output layer take
+    the first rows of tensors that have more."""
     where = _places(path)
     by_file: dict[Path, list[str]] = {}
     for name, _ in model.named_parameters():
@@ -47,7 +51,10 @@ def load_start_weights(model: nn.Module, path: Path) -> None:
                 for name in names:
                     if published_name(name) not in held:
                         raise _lacking(file, name)
-                    _fill(parameters[name], opened.get_tensor(published_name(name)), f"{file}: {name}")
+                    tensor = opened.get_tensor(published_name(name))
+                    if cut_rows and name in OF_TOKENS:
+                        tensor = tensor[: len(parameters[name])]
+                    _fill(parameters[name], tensor, f"{file}: {name}")
         except (OSError, SafetensorError) as error:
             raise RequestError(
                 f"The start weights {file} cannot be read: {error}. Fetch them again."

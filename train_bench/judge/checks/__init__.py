@@ -21,6 +21,7 @@ from train_bench.judge.checks.ranks import check_ranks
 from train_bench.judge.checks.rates import check_rates
 from train_bench.judge.checks.review import review
 from train_bench.judge.checks.rule_files import check_rule_files
+from train_bench.judge.checks.rules_text import check_rules_text
 from train_bench.judge.checks.samples import check_samples
 from train_bench.judge.checks.seed import check_seed
 from train_bench.judge.checks.submission import check_scaling, check_submission_files
@@ -33,6 +34,7 @@ LOG_CHECKS: tuple[Callable[[LogCase], Iterable[Finding]], ...] = (
     check_end,
     check_lines,
     check_rule_files,
+    check_rules_text,
     check_seed,
     review,
     check_ranks,

@@ -1,0 +1,187 @@
+"""DLRM and DLRM-DCNv2 beside the published references' own code: network, start weights, loss and gradients of the
+first, rates of both, and the rows that categories of the second look up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tests import needs
+from tests.references.configs import dlrm, dlrm_dcnv2
+from tests.references.published_code import DLRM as COMMIT
+from tests.references.published_code import NEWEST, export, importing
+from train_bench.references.dlrm.config import Config
+from train_bench.references.dlrm.model import DLRM
+from train_bench.references.dlrm.recipe import learning_rate
+from train_bench.references.dlrm_dcnv2 import multi_hot
+from train_bench.references.parts.recommendation.config import Model
+
+pytestmark = [needs.published, pytest.mark.filterwarnings("ignore")]
+ABSENT = ("mlperf_logger", "onnx", "dlrm_data_pytorch", "sklearn.metrics")
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The reference's program as a module."""
+    folder = export("dlrm", COMMIT, ".", tmp_path_factory.mktemp("published"))
+    with importing(folder, *ABSENT) as load:
+        yield load("dlrm_s_pytorch")
+
+
+@pytest.fixture(scope="module")
+def full() -> Config:
+    """The configuration of the full benchmark, with tables of 50 rows."""
+    return dlrm("dlrm", "model.max_table_rows=50")
+
+
+def networks(published: Any, shape: Model) -> tuple[DLRM, nn.Module]:
+    """Both networks with dense layers of full size."""
+    theirs = published.DLRM_Net(
+        shape.bottom[-1],
+        np.array(shape.rows),
+        np.array([shape.dense_features, *shape.bottom]),
+        np.array([479, *shape.top]),
+        arch_interaction_op="dot",
+        sigmoid_top=len(shape.top) - 1,
+    )
+    return DLRM(shape, seed=1, rank=0, ranks=1, device=torch.device("cpu")), theirs
+
+
+def dense_pairs(ours: DLRM, theirs: nn.Module) -> list[tuple[nn.Module, nn.Module]]:
+    """Linear layers of both in the same order."""
+    mine = [layer for layer in ours.dense.modules() if isinstance(layer, nn.Linear)]
+    other = [layer for part in (theirs.bot_l, theirs.top_l) for layer in part if isinstance(layer, nn.Linear)]
+    return list(zip(mine, other, strict=True))
+
+
+def tables(ours: DLRM) -> list[torch.Tensor]:
+    """Weights of the tables in their order."""
+    return [table for name, table in sorted(ours.tables.named_parameters(), key=lambda one: number(one[0]))]
+
+
+def number(name: str) -> int:
+    """Of a table's parameter."""
+    return int("".join(letter for letter in name if letter.isdigit()) or 0)
+
+
+@pytest.mark.slow
+def test_clicks_losses_and_a_step_are_the_references(published: Any, full: Config) -> None:
+    ours, theirs = networks(published, full.model)
+    for mine, layer in dense_pairs(ours, theirs):
+        mine.load_state_dict(layer.state_dict())
+    for mine, bag in zip(tables(ours), theirs.emb_l, strict=True):
+        mine.data.copy_(bag.weight.data)
+    generator = torch.Generator().manual_seed(2)
+    dense = torch.rand(32, 13, generator=generator)
+    rows = torch.stack([torch.randint(0, count, (32,), generator=generator) for count in full.model.rows])
+    clicked = torch.randint(0, 2, (32,), generator=generator).float()
+    offsets = torch.arange(32).expand(len(rows), -1)
+    logits, shares = ours(dense, rows.T.contiguous()), theirs(dense, offsets, rows).squeeze(1)
+    assert torch.allclose(logits.sigmoid(), shares, atol=1e-5)
+    mine = functional.binary_cross_entropy_with_logits(logits, clicked)
+    published_loss = functional.binary_cross_entropy(shares, clicked)
+    assert torch.allclose(mine, published_loss, atol=1e-6)
+    mine.backward()
+    published_loss.backward()
+    published.coalesce_sparse_grads(theirs)
+    for one, other in dense_pairs(ours, theirs):
+        assert torch.allclose(one.weight.grad, other.weight.grad, atol=1e-6)
+    for one, bag in zip(tables(ours), theirs.emb_l, strict=True):
+        assert torch.allclose(gradient(one), gradient(bag.weight), atol=1e-6)
+
+
+def gradient(weight: torch.Tensor) -> torch.Tensor:
+    """Of a weight, dense."""
+    assert weight.grad is not None
+    return weight.grad.to_dense()
+
+
+def test_start_weights_have_the_distribution_of_the_references(published: Any, full: Config) -> None:
+    ours, theirs = networks(published, full.model)
+    for mine, layer in dense_pairs(ours, theirs):
+        for one, other in zip(mine.parameters(), layer.parameters(), strict=True):
+            if one.numel() > 200:
+                assert torch.isclose(one.std(), other.std(), rtol=5 * one.numel() ** -0.5 + 0.01)
+    for one, bag in zip(tables(ours), theirs.emb_l, strict=True):
+        assert torch.isclose(one.abs().max(), bag.weight.abs().max(), rtol=0.05)
+        assert torch.isclose(one.std(), bag.weight.std(), rtol=0.1)
+
+
+def rates(published: Any, steps: int, base: float, warmup: int, start: int, decay: int) -> list[float]:
+    """Of the reference, of each step."""
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=base)
+    scheduler = published.LRPolicyScheduler(optimizer, warmup, start, decay)
+    found = []
+    for _ in range(steps):
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return found
+
+
+def ours_of(full: Config, base: float, warmup: int, start: int, decay: int) -> SimpleNamespace:
+    """Hyperparameters of a schedule."""
+    return SimpleNamespace(
+        opt_base_learning_rate=base,
+        opt_learning_rate_warmup_steps=warmup,
+        lr_decay_start_steps=start,
+        sgd_opt_learning_rate_decay_steps=decay,
+        sgd_opt_learning_rate_decay_poly_power=full.hyperparameters.sgd_opt_learning_rate_decay_poly_power,
+    )
+
+
+@pytest.mark.parametrize("shape", [(1.0, 0, 0, 0), (24.0, 10, 0, 0), (24.0, 10, 30, 20), (24.0, 10, 10, 20)])
+def test_rates_are_the_references_but_between_warm_up_and_decay(
+    published: Any, full: Config, shape: tuple[float, int, int, int]
+) -> None:
+    """There the reference keeps the rate of step W - 1, where it decays at all; here it is the base rate."""
+    base, warmup, start, decay = shape
+    theirs = rates(published, 70, base, warmup, max(start, warmup), decay)
+    mine = [
+        learning_rate(step, ours_of(full, base, warmup, max(start, warmup), decay)) for step in range(1, 71)
+    ]
+    held = range(warmup - 1, start - 1) if decay else range(0)
+    assert [mine[step] for step in range(70) if step not in held] == pytest.approx(
+        [theirs[step] for step in range(70) if step not in held]
+    )
+    assert [theirs[step] for step in held] == pytest.approx([base * (1 - 1 / max(1, warmup))] * len(held))
+    assert [mine[step] for step in held] == [base] * len(held)
+
+
+@pytest.fixture(scope="module")
+def second(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Modules of the reference of DLRM-DCNv2."""
+    folder = export(
+        "training", NEWEST, "recommendation_v2/torchrec_dlrm", tmp_path_factory.mktemp("published")
+    )
+    absent = ("torchrec", "torchrec.datasets", "torchrec.datasets.utils", "torchrec.sparse")
+    with importing(folder, *absent, "torchrec.sparse.jagged_tensor") as load:
+        yield SimpleNamespace(rates=load("lr_scheduler"), rows=load("multi_hot"))
+
+
+def test_the_rate_of_the_second_is_constant_in_the_reference_too(second: Any) -> None:
+    assert rates(second.rates, 50, 0.004, 0, 0, 0) == [0.004] * 50
+
+
+def test_categories_of_the_second_look_up_the_rows_of_the_reference(second: Any, tmp_path: Path) -> None:
+    config = dlrm_dcnv2("dlrm_dcnv2_mini")
+    shape = config.model
+    multi_hot.write(shape, tmp_path)
+    theirs = second.rows.Multihot(shape.multi_hot, shape.rows, 4, False, "uniform").multi_hot_tables_l
+    categories = np.stack([np.arange(60) % rows for rows in shape.rows], axis=1)
+    expected = [table.numpy()[categories[:, place]] for place, table in enumerate(theirs)]
+    found = multi_hot.MultiHot(config, tmp_path).rows(categories)
+    assert np.array_equal(found, np.concatenate(expected, axis=1))
+
+
+def test_sizes_of_the_second_are_those_that_its_reference_names(tmp_path: Path) -> None:
+    readme = export("training", NEWEST, "recommendation_v2/torchrec_dlrm/README.MD", tmp_path).read_text()
+    hot = ",".join(str(number) for number in dlrm_dcnv2("dlrm_dcnv2").model.multi_hot)
+    assert hot in readme.replace(" ", "")
