@@ -41,7 +41,9 @@ def test_what_new_lays_out_has_a_name_of_its_own_and_no_trace_of_another(waves):
         if path.suffix in (".py", ".yaml", ".md"):
             assert "template" not in path.read_text(), path
     headings = re.findall(r"^## .+$", (waves / "README.md").read_text(), re.MULTILINE)
-    assert headings == re.findall(r"^## .+$", (ROOT / "references/ssd/README.md").read_text(), re.MULTILINE)
+    ours = re.findall(r"^## .+$", (ROOT / "references/ssd/README.md").read_text(), re.MULTILINE)
+    ours.remove("## Verification")  # which is of benchmarks of MLPerf
+    assert headings == ours
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from tests.profile import small_task
 from tests.selection import others_in_full
-from train_bench.profile import layers, timeline
+from train_bench.profile import timeline
 
 OF_FAULTS = {"input", "straggler", "communication", "double precision", "synchronisation", "copies"}
 
@@ -37,7 +37,7 @@ def processor_clock(monkeypatch):
         clock.slept += seconds
 
     clock.sleep = sleep
-    for module in (timeline, layers, small_task):
+    for module in (timeline, small_task):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(timeline, "_open_schedule", lambda: None)
 

@@ -243,7 +243,7 @@ def test_llama31_8b_trains_on_json_lines_from_start_weights_with_slowed_rotation
         "llama31_8b",
         *COMMON,
         *("eval_samples=20", f"data_dir={tmp_path / 'tokens'}", f"model.vocabulary={vocabulary}"),
-        *(f"start_weights={tmp_path}", "pretrained=true"),
+        *(f"start_weights={tmp_path}", "pretrained=true", "data.train_size=null", "data.eval_size=null"),
         *("model.layers=2", "model.width=32", "model.heads=4", "model.key_value_heads=2"),
         *("model.head_size=8", "model.intermediate=64", "model.rope_base=100.0", "model.old_context=16"),
         *("hyperparameters.max_sequence_length=32", "hyperparameters.global_batch_size=8"),
