@@ -10,26 +10,30 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torchvision.ops.misc import FrozenBatchNorm2d
 
 from tests import needs
 from tests.references.configs import retinanet
 from tests.references.published_code import NEWEST, export, importing
-from tests.references.test_retinanet import openimages, small
-from tests.references.torchvision_parts import ROUNDING, apart, assert_agree, with_the_weights_of
+from tests.references.test_retinanet import (
+    SIDE,
+    assert_same_outputs_losses_and_gradients,
+    openimages,
+    ours_with_the_weights_of,
+    small,
+)
+from tests.references.torchvision_parts import ROUNDING, apart
 from train_bench.references.retinanet import data
 from train_bench.references.retinanet.anchors import anchors
 from train_bench.references.retinanet.config import Model
 from train_bench.references.retinanet.detections import detect
-from train_bench.references.retinanet.loss import focal_loss
 from train_bench.references.retinanet.model import RetinaNet
 from train_bench.references.retinanet.recipe import WarmUp
 
 __all__ = ["openimages"]
 
 pytestmark = [needs.published, pytest.mark.filterwarnings("ignore")]
-SIDE = 128
 
 
 @pytest.fixture(scope="module")
@@ -59,17 +63,10 @@ def network(published: Any, classes: int, side: int) -> nn.Module:
 
 @pytest.fixture(scope="module")
 def both(published: Any) -> tuple[RetinaNet, nn.Module]:
-    """Both with the same weights, in double precision, for images of 128 pixels and seven classes."""
+    """Both with the same weights, in double."""
     torch.manual_seed(0)
-    ours = RetinaNet(Model(image_size=SIDE, num_classes=7, frozen_stages=0)).double()
-    for layer in ours.modules():
-        if isinstance(layer, FrozenBatchNorm2d):
-            layer.weight.uniform_(0.2, 0.6)
-    for head in (ours.scores, ours.codes):
-        nn.init.normal_(head.out.weight, std=0.1)
     theirs = frozen(network(published, 7, SIDE)).double()
-    with_the_weights_of(theirs, ours)
-    return ours, theirs
+    return ours_with_the_weights_of(theirs), theirs
 
 
 def frozen(model: nn.Module) -> nn.Module:
@@ -81,30 +78,9 @@ def frozen(model: nn.Module) -> nn.Module:
     return model
 
 
-def drawn_boxes(count: int, seed: int) -> Tensor:
-    """Corners in pixels."""
-    generator = torch.Generator().manual_seed(seed)
-    corner = torch.rand(count, 2, generator=generator) * SIDE * 0.7
-    return torch.cat([corner, corner + 4 + SIDE * 0.25 * torch.rand(count, 2, generator=generator)], dim=1)
-
-
 @pytest.mark.full
 def test_outputs_losses_and_gradients_are_the_references(both: tuple[RetinaNet, nn.Module]) -> None:
-    ours, theirs = both
-    torch.manual_seed(1)
-    images = torch.randn(2, 3, SIDE, SIDE, dtype=torch.float64)
-    codes, logits = ours(images)
-    found = theirs.head(list(theirs.backbone(images).values()))
-    assert apart(codes, found["bbox_regression"]) < ROUNDING
-    assert apart(logits, found["cls_logits"]) < ROUNDING
-    boxes = [drawn_boxes(5, 2).double(), torch.zeros(0, 4, dtype=torch.float64)]
-    boxes[0][4] = torch.tensor([60.0, 60.0, 63.0, 62.0])
-    labels = [torch.tensor([1, 7, 3, 3, 2]), torch.zeros(0, dtype=torch.int64)]
-    prior = torch.cat(anchors(Model(image_size=SIDE))).double()
-    targets = [{"boxes": box, "labels": label - 1} for box, label in zip(boxes, labels, strict=True)]
-    expected = theirs.compute_loss(targets, found, [prior, prior])
-    mine = focal_loss(codes, logits, boxes, labels, prior)
-    assert_agree([mine], [sum(expected.values())], ours, theirs)
+    assert_same_outputs_losses_and_gradients(*both)
 
 
 def test_anchors_of_the_full_scale_are_the_references(published: Any) -> None:

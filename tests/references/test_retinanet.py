@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 from torchvision.models import resnext50_32x4d
 from torchvision.models.detection import RetinaNet as Theirs
 from torchvision.models.detection._utils import BoxCoder
@@ -53,9 +54,8 @@ def theirs(classes: int) -> Theirs:
     )
 
 
-@pytest.fixture(scope="module")
-def both() -> tuple[RetinaNet, Theirs]:
-    """Both with the same weights, in double precision, for images of 128 pixels and seven classes."""
+def ours_with_the_weights_of(other: nn.Module) -> RetinaNet:
+    """Our network in double precision, for 128 pixels and seven classes; `other` takes its weights."""
     torch.manual_seed(0)
     ours = RetinaNet(Model(image_size=SIDE, num_classes=7, frozen_stages=0)).double()
     for layer in ours.modules():
@@ -63,9 +63,15 @@ def both() -> tuple[RetinaNet, Theirs]:
             layer.weight.uniform_(0.2, 0.6)
     for head in (ours.scores, ours.codes):  # else all anchors say nearly the same
         torch.nn.init.normal_(head.out.weight, std=0.1)
-    other = theirs(7).double()
     with_the_weights_of(other, ours)
-    return ours, other
+    return ours
+
+
+@pytest.fixture(scope="module")
+def both() -> tuple[RetinaNet, Theirs]:
+    """Both with the same weights."""
+    other = theirs(7).double()
+    return ours_with_the_weights_of(other), other
 
 
 def test_the_full_network_has_the_parameters_of_torchvisions() -> None:
@@ -99,9 +105,7 @@ def drawn_boxes(count: int, seed: int) -> Tensor:
     return torch.cat([corner, corner + 4 + SIDE * 0.25 * torch.rand(count, 2, generator=generator)], dim=1)
 
 
-@pytest.mark.full
-def test_answers_losses_and_gradients_are_torchvisions(both: tuple[RetinaNet, Theirs]) -> None:
-    ours, other = both
+def assert_same_outputs_losses_and_gradients(ours: RetinaNet, other: Any) -> None:
     torch.manual_seed(1)
     images = torch.randn(2, 3, SIDE, SIDE, dtype=torch.float64)
     codes, logits = ours(images)
@@ -116,6 +120,11 @@ def test_answers_losses_and_gradients_are_torchvisions(both: tuple[RetinaNet, Th
     expected = other.compute_loss(targets, found, [prior, prior])
     mine = focal_loss(codes, logits, boxes, labels, prior)
     assert_agree([mine], [sum(expected.values())], ours, other)
+
+
+@pytest.mark.full
+def test_answers_losses_and_gradients_are_torchvisions(both: tuple[RetinaNet, Theirs]) -> None:
+    assert_same_outputs_losses_and_gradients(*both)
 
 
 def test_detections_are_torchvisions(both: tuple[RetinaNet, Theirs]) -> None:
