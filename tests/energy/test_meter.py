@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from tests.command_line import wait_for
@@ -17,7 +19,7 @@ from tests.energy.trees import Tree, lives, put
 from tests.fake_campaigns import Diary, FakeLauncher, judged, make
 from tests.sandbox import ROOT
 from train_bench.campaign import command_trust, runner
-from train_bench.energy import meter, readings
+from train_bench.energy import counters, meter, readings, sampler
 from train_bench.energy.meter import Meter, parse_options
 from train_bench.errors import RequestError
 from train_bench.judge import energy
@@ -25,10 +27,11 @@ from train_bench.logs import log
 
 
 class Load:
-    """Takes so many watts from a counter, until it is over."""
+    """Takes so many watts from a counter, until it is over; `taken` are the microjoules that stood there."""
 
     def __init__(self, file, watts):
         self._file, self._watts, self._over = file, watts, threading.Event()
+        self.taken = {0}
         self._thread = threading.Thread(target=self._take)
 
     def __enter__(self):
@@ -46,13 +49,17 @@ class Load:
         began = time.monotonic()
         while not self._over.wait(0.02):
             part = self._file.with_suffix(".new")
-            put(part, 1e6 * self._watts * (time.monotonic() - began))
+            self.taken.add(int(1e6 * self._watts * (time.monotonic() - began)))
+            put(part, max(self.taken))
             part.replace(self._file)
 
 
 @pytest.fixture
 def tree(tmp_path, monkeypatch):
     monkeypatch.setattr(meter, "SYSFS", tmp_path / "sys")
+    # A loaded machine may let a healthy counter, or the sampler, wait.
+    monkeypatch.setattr(meter, "LAST_READING_SECONDS", 300.0)
+    monkeypatch.setattr(readings, "STILL_SECONDS", 300.0)
     return Tree(tmp_path / "sys")
 
 
@@ -71,39 +78,75 @@ def now_ms():
     return time.time_ns() // 1_000_000
 
 
-def readings_of(job, host=0):
-    """How many lines a sampler has written."""
-    return sum(len(path.read_text().splitlines()) for path in job.folder.glob(f"ranks/energy_{host}_*.jsonl"))
+def rows_of(job, host=0):
+    """What the sampler of a host has written."""
+    (path,) = job.folder.glob(f"ranks/energy_{host}_*.jsonl")
+    return readings.read(path)
 
 
-def run_of(job, said, seconds, wished, middle=lambda: None):
-    """A run of so many seconds beside a meter; the events of its power log."""
+def further(job, count, host=0):
+    """Wait for so many further readings."""
+    before = len(rows_of(job, host).readings)
+    wait_for(lambda: len(rows_of(job, host).readings) >= before + count)
+
+
+def moved(job, host=0):
+    """Wait until the counters have counted since now."""
+    further(job, 1, host)
+    before = rows_of(job, host).readings[-1].joules
+    wait_for(lambda: rows_of(job, host).readings[-1].joules != before)
+
+
+def lost(job):
+    wait_for(lambda: rows_of(job).lost is not None)
+
+
+def watts_of(job, begin, end, host=0):
+    """Mean power between two times by the sampler's readings, by numpy."""
+    read = rows_of(job, host).readings
+    joules = np.interp((begin - 1, end + 1), [row.time_ms for row in read], [sum(row.joules) for row in read])
+    return 1000 * (joules[1] - joules[0]) / (end - begin + 2)
+
+
+def run_of(job, said, wished, lasting=moved):
+    """A run that lasts until `lasting(job)` is over, beside a meter; its beginning, its end and its power log."""
     read = Meter(wished, job.folder, said.append)
     read.begin()
     try:
-        if seconds:
-            wait_for(lambda: readings_of(job) >= 2)
+        further(job, 2)
         begin = now_ms()
-        middle()
-        time.sleep(seconds)
+        lasting(job)
         end = now_ms()
         read.run_over(job, begin, end)
     finally:
         read.end()
     path = job.folder / "power" / "result_0" / "node_0.txt"
-    return log.read(path).events if path.exists() else ()
+    return SimpleNamespace(begin=begin, end=end, events=log.read(path).events if path.exists() else ())
 
 
-def test_a_run_beside_a_known_consumption_has_that_power(tree, job):
+def unmeasured(job, said, wished):
+    """A run beside a meter that reads nothing; whether there is a power log."""
+    read = Meter(wished, job.folder, said.append)
+    read.begin()
+    read.run_over(job, 1_000, 2_000)
+    read.end()
+    return (job.folder / "power").exists()
+
+
+def test_a_run_has_the_power_that_was_taken_from_its_counter(tree, job):
     said = []
-    with Load(tree.rapl(), 150):
-        events = run_of(job, said, 1.5, asked("1 s"))
-    assert energy._node(events) == pytest.approx(150, rel=0.25)
-    stated = events[0].metadata
-    assert stated["idle_watts"] == pytest.approx(150, rel=0.25)
-    assert stated["idle"] == "measured for 1 s before the first run"
-    (sentence,) = said
-    assert sentence.startswith("energy: read from RAPL package-0, idle 1")
+    with Load(tree.rapl(), 150) as load:
+        run = run_of(job, said, asked())
+    assert energy._node(run.events) == pytest.approx(watts_of(job, run.begin, run.end), rel=1e-3)
+    assert {round(1e6 * row.joules[0], -3) for row in rows_of(job).readings} <= differences(load.taken)
+    assert said == [
+        "energy: read from RAPL package-0; accelerators are not read, because pynvml is not installed."
+    ]
+
+
+def differences(taken):
+    """Microjoules since a first reading, to the millijoules of the rows, whichever was the first."""
+    return {round(one - first, -3) for first in taken for one in taken}
 
 
 def test_hosts_measure_for_themselves_and_their_energies_add_up(tree, job):
@@ -112,86 +155,134 @@ def test_hosts_measure_for_themselves_and_their_energies_add_up(tree, job):
     with Load(tree.rapl(), 150):
         for one in meters:
             one.begin()
-        wait_for(lambda: all(readings_of(job, host) >= 2 for host in (0, 1)))
+        for host in (0, 1):
+            further(job, 2, host)
         begin = now_ms()
-        time.sleep(1)
+        for host in (0, 1):
+            moved(job, host)
         end = now_ms()
         meters[0].run_over(job, begin, end)
         assert energy.energy_of(record) is None, "one of two hosts"
         meters[1].run_over(job, begin, end)
         for one in meters:
             one.end()
-    told = energy.energy_of(record)
-    assert told.joules == pytest.approx(2 * 150 * 120, rel=0.25)
-    assert told.above_idle == pytest.approx(2 * 100 * 120, rel=0.4)
+    found = energy.energy_of(record)
+    watts = sum(watts_of(job, begin, end, host) for host in (0, 1))
+    assert found.joules == pytest.approx(watts * 120, rel=1e-3)
+    assert found.above_idle == pytest.approx((watts - 100) * 120, rel=1e-3, abs=1)
 
 
 def test_a_sampler_that_cannot_be_started_ends_no_run(job, monkeypatch):
     said = []
     monkeypatch.setattr(sys, "executable", "/no/python")
-    assert run_of(job, said, 0, asked()) == ()
+    assert not unmeasured(job, said, asked())
     assert said == ["energy: the sampler could not be started (No such file or directory)."]
 
 
 def test_an_idle_power_may_be_stated(tree, job):
     with Load(tree.rapl(), 150):
-        events = run_of(job, [], 0.5, asked("85 W"))
-    assert (events[0].metadata["idle_watts"], events[0].metadata["idle"]) == (85, "stated")
+        run = run_of(job, [], asked("85 W"))
+    assert (run.events[0].metadata["idle_watts"], run.events[0].metadata["idle"]) == (85, "stated")
 
 
 def test_where_nothing_can_be_read_one_sentence_says_so_and_no_power_is_logged(tree, job):
     said = []
-    assert run_of(job, said, 0, asked()) == ()
+    assert not unmeasured(job, said, asked())
     (sentence,) = said
     assert sentence.startswith("energy: no counter is readable: accelerators are not read, because pynvml is")
     assert "there is no RAPL below" in sentence
     assert sentence.endswith("The runs continue without energy.")
 
 
-def test_a_counter_that_does_not_count_while_idle_is_left_out_by_name(tree, job):
+def test_idle_power_is_measured_before_the_first_run_and_a_counter_that_does_not_count_is_left_out(
+    tree, job, monkeypatch
+):
     said = []
     tree.rapl("intel-rapl:0:0", "dram")
     with Load(tree.rapl(), 150):
-        events = run_of(job, said, 0.5, asked("1 s"))
-    assert events[0].metadata["source"] == "RAPL package-0"
+        run = run_of(job, said, asked("2 s"))
+    stated = run.events[0].metadata
+    assert stated["source"] == "RAPL package-0"
+    assert stated["idle"] == "measured for 2 s before the first run"
+    assert stated["idle_watts"] == round(rows_of(job).first["idle_watts"], 3) > 0
     assert "; RAPL dram of package-0 does not count" in said[0]
+    assert said[0].startswith(
+        f"energy: read from RAPL package-0, idle {stated['idle_watts']:.1f} W (measured"
+    )
 
 
-def test_a_counter_that_stops_leaves_a_run_without_energy_and_is_named(tree, job):
+class Clock:
+    """Time of a sampler in this process, which passes while it waits; standard input closes after some waits."""
+
+    def __init__(self, monkeypatch, waits):
+        self.seconds, self._waits = 1_000.0, waits
+        own = SimpleNamespace(
+            monotonic=lambda: self.seconds, process_time=lambda: 0.0, time_ns=lambda: int(1e9 * self.seconds)
+        )
+        monkeypatch.setattr(sampler, "time", own)
+        monkeypatch.setattr(counters, "time", own)
+        monkeypatch.setattr(sampler, "over", self._over)
+
+    def _over(self, seconds):
+        self.seconds += seconds
+        self._waits -= 1
+        return self._waits < 0
+
+
+def test_a_sampler_writes_the_joules_of_its_counters_twice_a_second(monkeypatch):
+    clock, rows = Clock(monkeypatch, waits=3), []
+    counter = counters.Total("RAPL package-0", lambda: 150 * clock.seconds, 1.0)
+    monkeypatch.setattr(counters, "found", lambda *_: ([counter], []))
+    sampler.sample(sampler.Order(rows="", sysfs="", command=None, idle_seconds=10), rows.append, [])
+    assert rows == [
+        {"sources": ["RAPL package-0"], "reasons": [], "idle_watts": 150.0},
+        {"t": 1_010_000, "j": [1500.0]},
+        {"t": 1_010_500, "j": [1575.0]},
+        {"t": 1_011_000, "j": [1650.0]},
+        {"seconds": 1.5, "processor_seconds": 0.0},
+    ]
+
+
+def test_a_counter_that_stops_leaves_a_run_without_energy_and_is_named(tree, job, monkeypatch):
     said = []
+    monkeypatch.setattr(readings, "STILL_SECONDS", 0.2)
     with Load(tree.rapl(), 150) as load:
-        assert run_of(job, said, 3.6, asked(), middle=load.stop) == ()
-    assert said[1].startswith("energy: RAPL package-0 has stopped: no change for 3.")
+
+        def stopping(job):
+            load.stop()
+            further(job, 4)
+
+        assert run_of(job, said, asked(), stopping).events == ()
+    assert re.match(r"energy: RAPL package-0 has stopped: no change for \d+\.\d s;", said[1])
     assert said[1].endswith("run 1 and other such runs have no energy.")
 
 
 def test_a_counter_that_disappears_leaves_a_run_without_energy_and_is_named(tree, job):
     said, file = [], tree.rapl()
-
-    def gone():
-        load.stop()
-        file.unlink()
-
     with Load(file, 150) as load:
-        assert run_of(job, said, 0.6, asked(), middle=gone) == ()
+
+        def disappearing(job):
+            load.stop()
+            file.unlink()
+            lost(job)
+
+        assert run_of(job, said, asked(), disappearing).events == ()
     assert said[1].startswith("energy: RAPL package-0 has disappeared; run 1")
 
 
 def test_a_command_of_the_user_is_read_instead_of_counters(tree, job):
     tree.rapl()
-    printing = "sh -c 'while sleep 0.1; do echo 42 W; done'"
-    events = run_of(job, [], 1.0, asked(command=printing))
-    assert events[0].metadata["source"] == "energy_command"
-    assert energy._node(events) == pytest.approx(42, rel=0.25)
+    run = run_of(job, [], asked(command="sh -c 'while sleep 0.1; do echo 42 W; done'"))
+    assert run.events[0].metadata["source"] == "energy_command"
+    assert energy._node(run.events) == pytest.approx(watts_of(job, run.begin, run.end), rel=1e-3)
 
 
 @pytest.mark.full
 def test_the_sampler_takes_less_than_a_thousandth_of_a_processor(tree, job):
     for number in range(4):
         tree.rapl(f"intel-rapl:{number}", f"package-{number}")
-    run_of(job, [], 5.0, asked("85 W"))
-    (rows,) = job.folder.glob("ranks/energy_0_*.jsonl")
-    cost = readings.read(rows).cost
+    run_of(job, [], asked("85 W"), lambda job: further(job, 10))
+    cost = rows_of(job).cost
     assert cost["processor_seconds"] / cost["seconds"] < 0.001
 
 
@@ -258,24 +349,27 @@ def test_a_campaign_without_the_option_measures_nothing():
     assert parse_options({"energy": "off", "energy_command": None, "energy_idle": "10 s"}) is None
 
 
-def a_clock_that_counts(job):
-    """While the sampler is there, however quick the fake rank was."""
-    begin = now_ms()
-    time.sleep(0.4)
-    return begin, now_ms()
-
-
 def test_a_campaign_that_measures_is_scored_with_its_energy(tree, tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "timed", a_clock_that_counts)  # the fake rank's is not ours
+    times = []
+
+    def counting(job):
+        """While the sampler is there, however quick the fake rank was."""
+        further(job, 1)
+        times.append(now_ms())
+        moved(job)
+        times.append(now_ms())
+        return times
+
+    monkeypatch.setattr(runner, "timed", counting)  # the fake rank's is not ours
     plan = make(f"output={tmp_path / 'campaign'}", "seed=1", "runs=1", "energy=auto", "energy_idle='40 W'")
     runner.begin(plan)
     plan = runner.open_folder(tmp_path / "campaign")
     said = []
     with Load(tree.rapl(), 150):
         runner.run_all(plan, FakeLauncher(), Diary(), retry_failed=False, say=said.append)
-    told = judged(plan)
-    (record,) = told.records
-    assert energy.energy_of(record).joules == pytest.approx(150 * 60 * record.minutes, rel=0.2)
+    (record,) = judged(plan).records
+    watts = watts_of(plan.jobs[0], *times)
+    assert energy.energy_of(record).joules == pytest.approx(watts * 60 * record.minutes, rel=1e-3)
     assert energy.energy_of(record).sources == ("RAPL package-0",)
     assert said == [said[0]]
     assert not (tmp_path / "campaign" / "power").is_symlink()
