@@ -13,7 +13,7 @@ KIND = NAME.partition("-")[0]
 
 def main():
     if KIND == "silent":
-        time.sleep(100)
+        time.sleep(1_000)
     if KIND == "unreachable":
         sys.exit("no route to host")
     line("Welcome to this machine.")
@@ -29,7 +29,7 @@ def main():
             if KIND == "dies":
                 os._exit(7)
             if KIND == "hangs":
-                time.sleep(100)
+                time.sleep(1_000)
             train(question["words"])
 
 

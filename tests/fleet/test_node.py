@@ -9,7 +9,7 @@ from train_bench.fleet.link import Link
 from train_bench.fleet.observations import type_of, versions_of
 from train_bench.fleet.rounds import program
 
-LIMIT = 60.0
+LIMIT = 300.0
 
 
 @pytest.fixture

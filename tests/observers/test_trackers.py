@@ -19,7 +19,7 @@ END_MS = 1_800_000_000_000
 FORECAST = Forecast(run=None, campaign=Interval(END_MS, END_MS - 60_000, END_MS + 120_000), passes=0.75)
 
 
-def tracking(plan, name, said, *, limit=60, **more):
+def tracking(plan, name, said, *, limit=300, **more):
     return Tracking(
         name,
         plan.jobs,

@@ -50,7 +50,11 @@ def write(lines, *calls):
 def test_a_shell_script_makes_a_run_and_reads_when_it_is_over(tmp_path, lines):
     script = SHELL.replace("VALUES", json.dumps(VALUES)[1:-1])
     ended = subprocess.run(
-        ["bash", "-c", script], env=os.environ | lines.environment, capture_output=True, text=True, timeout=60
+        ["bash", "-c", script],
+        env=os.environ | lines.environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     lines.close()
     answers = [json.loads(line) for line in ended.stdout.splitlines()]

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -290,7 +291,7 @@ def test_a_silent_program_is_ended_by_the_limits_that_its_user_gives(place):
     ran = run("runs=1", "start_limit_seconds=3", command="sleep 100")
     assert "its program has not written a log line within 3 s (start_limit_seconds)" in ran.stderr
     ran = run("runs=1", "stall_limit_seconds=1", command=spelled("hang"), output="stalled")
-    assert "no heartbeat of rank 0 for 11 s (stall_limit_seconds)" in ran.stderr
+    assert re.search(r"no heartbeat of rank 0 for [1-9]\d+ s \(stall_limit_seconds\)", ran.stderr)
 
 
 @pytest.mark.full

@@ -55,8 +55,8 @@ def _job(precision: Precision, ranks: int, options: Mapping[str, object]) -> Job
         device=Device.cpu,
         precision=precision,
         drop_caches=False,
-        start_limit_seconds=60.0,
-        stall_limit_seconds=60.0,
+        start_limit_seconds=600.0,
+        stall_limit_seconds=600.0,
         config={},
         announcement={},
         target=None,  # type: ignore[arg-type]

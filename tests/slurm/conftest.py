@@ -12,7 +12,7 @@ def slurm():
     """Skip without two nodes of a Slurm; in CI they have to be there."""
     try:
         command = ["sinfo", "--noheader", "--Node", "--format=%N"]
-        completed = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=300)
         nodes, reason = set(completed.stdout.split()), completed.stderr.strip().rpartition("\n")[2]
     except FileNotFoundError:
         nodes, reason = set(), "sinfo is not installed"
