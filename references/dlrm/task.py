@@ -42,4 +42,8 @@ class Task(RecommendationTask[Config]):
         return partial(data.as_batch, model=self.config.model)
 
     def rate(self) -> float:
-        return learning_rate(self.optimizer_steps + 1, self.config.hyperparameters)
+        return learning_rate(
+            self.optimizer_steps + 1,
+            self.config.hyperparameters,
+            hold_warmup_rate=self.config.hold_warmup_rate,
+        )

@@ -103,11 +103,16 @@ class Data:
 @dataclass(slots=True, kw_only=True)
 class Config(BackboneWeights, BatchNormGroups, task.BenchmarkConfig):
     """The single-shot detection benchmark at any scale. `warm_up_steps` are taken on synthetic batches
-    before the clock and then undone."""
+    before the clock and then undone.
+
+    hold_warmup_rate   the last rate of the warm-up is held until the first boundary, as by the reference; false: the
+                       base rate follows the warm-up
+    """
 
     hyperparameters: Hyperparameters
     model: Model
     data: Data
+    hold_warmup_rate: bool = False
     warm_up_steps: int = 2
 
     TUNABLE: ClassVar[tuple[str, ...]] = (

@@ -22,6 +22,9 @@ class StepDecay:
 
         t < W:   base - (W - t) base / (W 2^f)
         always:  times 0.1 for each boundary e with t batch >= e samples
+
+    With `hold_warmup_rate` the rate of step W - 1 is held until the next boundary, as by the reference, which
+    writes a rate before W and at boundaries only.
     """
 
     base: float
@@ -30,12 +33,20 @@ class StepDecay:
     boundary_epochs: tuple[int, ...]
     samples: int
     batch: int
+    hold_warmup_rate: bool = False
 
     def __call__(self, step: int) -> float:
         """The rate of step `step`, counted from 0."""
-        missing = max(0, self.warmup_steps - step) / (max(1, self.warmup_steps) * 2**self.warmup_factor)
-        passed = sum(step * self.batch >= epoch * self.samples for epoch in self.boundary_epochs)
-        return self.base * (1.0 - missing) * DECAY**passed
+        passed = [
+            epoch * self.samples
+            for epoch in self.boundary_epochs
+            if step * self.batch >= epoch * self.samples
+        ]
+        last = max(0, self.warmup_steps - 1)
+        held = self.hold_warmup_rate and not any(boundary > last * self.batch for boundary in passed)
+        left = max(0, self.warmup_steps - (min(step, last) if held else step))
+        missing = left / (max(1, self.warmup_steps) * 2**self.warmup_factor)
+        return self.base * (1.0 - missing) * DECAY ** len(passed)
 
 
 def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> torch.optim.Optimizer:
@@ -62,4 +73,5 @@ def schedule_of(config: Config) -> StepDecay:
         boundary_epochs=tuple(hyperparameters.opt_learning_rate_decay_boundary_epochs),
         samples=config.train_samples,
         batch=hyperparameters.global_batch_size,
+        hold_warmup_rate=config.hold_warmup_rate,
     )

@@ -19,7 +19,8 @@ def schedule_of(config: Any) -> Callable[[int], float]:
         return of_decoders.schedule_of(config)
     recipe = importlib.import_module(f"train_bench.references.{config.reference}.recipe")
     if config.reference == "dlrm":
-        return lambda step: recipe.learning_rate(step + 1, hyperparameters)
+        held = config.hold_warmup_rate
+        return lambda step: recipe.learning_rate(step + 1, hyperparameters, hold_warmup_rate=held)
     asked = hyperparameters if config.reference in ("bert", "llama2_70b_lora") else config
     schedule: Callable[[int], float] = recipe.schedule_of(asked)
     return (lambda step: schedule(step + 1)) if config.reference == "maskrcnn" else schedule

@@ -13,6 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 from tests.references.configs import dlrm
 from tests.references.one_rank import OneRank
+from tests.references.schedules import schedule_of
 from tests.references.several_ranks import FromFile, start
 from tests.selection import others_in_full
 from train_bench.core.job import Precision
@@ -142,14 +143,18 @@ def hyperparameters(base: float, warmup: int, start: int, decay: int) -> Hyperpa
 def test_the_rate_warms_up_stays_decays_and_freezes() -> None:
     rates = [learning_rate(step, hyperparameters(8.0, 4, 6, 4)) for step in (1, 4, 5, 6, 8, 9, 99)]
     assert rates == [2.0, 8.0, 8.0, 8.0, 2.0, 0.5, 0.5]
+    held = [
+        learning_rate(step, hyperparameters(8.0, 4, 6, 4), hold_warmup_rate=True) for step in (3, 4, 5, 6)
+    ]
+    assert held == [6.0, 6.0, 6.0, 8.0]
     assert learning_rate(7, hyperparameters(1.0, 0, 0, 0)) == 1.0
 
 
 def test_the_rates_of_the_published_point_at_55296() -> None:
-    found = dlrm("dlrm_bs55296").hyperparameters
-    steps = (1, 2750, 49315, 49315 + 13886, 49315 + 27771, 10**6)
-    wanted = (24 / 2750, 24.0, 24.0, 6.0, 1e-7, 1e-7)
-    assert [learning_rate(step, found) for step in steps] == pytest.approx(wanted, rel=1e-6)
+    found = schedule_of(dlrm("dlrm_bs55296"))
+    steps = (1, 2750, 49314, 49315, 49315 + 13886, 49315 + 27771, 10**6)
+    wanted = (24 / 2750, 24 * 2749 / 2750, 24 * 2749 / 2750, 24.0, 6.0, 1e-7, 1e-7)
+    assert [found(step - 1) for step in steps] == pytest.approx(wanted, rel=1e-6)
 
 
 def _table_gradients(rank: int, ranks: int) -> dict[str, torch.Tensor]:

@@ -137,22 +137,26 @@ def ours_of(full: Config, base: float, warmup: int, start: int, decay: int) -> S
     )
 
 
-@pytest.mark.parametrize("shape", [(1.0, 0, 0, 0), (24.0, 10, 0, 0), (24.0, 10, 30, 20), (24.0, 10, 10, 20)])
-def test_rates_are_the_references_but_between_warm_up_and_decay(
-    published: Any, full: Config, shape: tuple[float, int, int, int]
-) -> None:
-    """There the reference keeps the rate of step W - 1, where it decays at all; here it is the base rate."""
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (1.0, 0, 0, 0),
+        (24.0, 10, 0, 0),
+        (24.0, 10, 30, 20),
+        (24.0, 10, 10, 20),
+        (24.0, 2, 30, 20),
+        (24.0, 1, 1, 20),
+    ],
+)
+def test_rates_are_the_references(published: Any, full: Config, shape: tuple[float, int, int, int]) -> None:
+    """Also between warm-up and decay, where the rate of step W - 1 is held."""
     base, warmup, start, decay = shape
     theirs = rates(published, 70, base, warmup, max(start, warmup), decay)
+    hyperparameters = ours_of(full, base, warmup, max(start, warmup), decay)
     mine = [
-        learning_rate(step, ours_of(full, base, warmup, max(start, warmup), decay)) for step in range(1, 71)
+        learning_rate(step, hyperparameters, hold_warmup_rate=full.hold_warmup_rate) for step in range(1, 71)
     ]
-    held = range(warmup - 1, start - 1) if decay else range(0)
-    assert [mine[step] for step in range(70) if step not in held] == pytest.approx(
-        [theirs[step] for step in range(70) if step not in held]
-    )
-    assert [theirs[step] for step in held] == pytest.approx([base * (1 - 1 / max(1, warmup))] * len(held))
-    assert [mine[step] for step in held] == [base] * len(held)
+    assert mine == pytest.approx(theirs)
 
 
 @pytest.fixture(scope="module")

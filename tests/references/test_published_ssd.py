@@ -179,13 +179,33 @@ def rates(
     return found
 
 
-def test_rates_are_the_references_but_for_the_last_of_the_warm_up_which_stays_there(published: Any) -> None:
-    """The reference never writes the base rate itself: until the first boundary it trains at that of step W - 1."""
-    schedule = recipe.StepDecay(
-        base=0.02, warmup_steps=30, warmup_factor=1, boundary_epochs=(4, 5), samples=100, batch=10
+@pytest.mark.parametrize("factor", [0, 1])
+@pytest.mark.parametrize(
+    "warmup, boundaries", [(30, (4, 5)), (1, (4, 5)), (0, (4, 5)), (45, (4, 6)), (65, (4,))]
+)
+def test_rates_are_the_references(
+    published: Any, warmup: int, factor: int, boundaries: tuple[int, ...]
+) -> None:
+    """Also where no warm-up is, and where a boundary lies within it."""
+    config = ssd(
+        "ssd",
+        "train_samples=100",
+        "hyperparameters.global_batch_size=10",
+        f"hyperparameters.opt_learning_rate_warmup_steps={warmup}",
+        f"hyperparameters.opt_learning_rate_warmup_factor={factor}",
+        f"hyperparameters.opt_learning_rate_decay_boundary_epochs={list(boundaries)}",
     )
-    theirs = rates(published, 60, 0.02, 30, 1, {40: 0.1, 50: 0.1})
-    ours = [schedule(step) for step in range(60)]
-    assert ours[:30] == pytest.approx(theirs[:30]) and ours[40:] == pytest.approx(theirs[40:])
-    assert ours[30:40] == [0.02] * 10
-    assert theirs[30:40] == pytest.approx([0.02 * (1 - 1 / (30 * 2))] * 10)
+    schedule = recipe.schedule_of(config)
+    theirs = rates(published, 80, 0.02, warmup, factor, dict.fromkeys((10 * one for one in boundaries), 0.1))
+    assert [schedule(step) for step in range(80)] == pytest.approx(theirs)
+
+
+@pytest.mark.parametrize("size", [None, 1024, 2048, 4096])
+def test_rates_of_every_step_of_the_points_are_the_references(published: Any, size: int | None) -> None:
+    config = ssd("ssd" if size is None else f"ssd_bs{size}")
+    values, batch = config.hyperparameters, config.hyperparameters.global_batch_size
+    base, warmup = values.opt_base_learning_rate, values.opt_learning_rate_warmup_steps
+    first = -(-values.opt_learning_rate_decay_boundary_epochs[0] * config.train_samples // batch)
+    theirs = rates(published, first + 10, base, warmup, values.opt_learning_rate_warmup_factor, {first: 0.1})
+    schedule = recipe.schedule_of(config)
+    assert [schedule(step) for step in range(first + 10)] == pytest.approx(theirs)

@@ -95,9 +95,21 @@ def test_several_ranks_find_the_quality_that_one_finds(
 @pytest.mark.parametrize(
     ("name", "rates"),
     [
-        # W = 300 steps of 1024 from 0; boundaries at 40 and 50 epochs of 117,266 samples.
-        ("ssd_bs1024", {0: 0.0, 150: 0.4, 300: 0.8, 4580: 0.8, 4581: 0.08, 5725: 0.08, 5726: 0.008}),
-        ("ssd_bs4096", {0: 0.0, 1145: 3.2, 2290: 3.2, 2291: 0.32, 2863: 0.032}),
+        # W = 300 steps of 1024 from 0, the last rate is held; boundaries at 40 and 50 epochs of 117,266 samples.
+        (
+            "ssd_bs1024",
+            {
+                0: 0.0,
+                150: 0.4,
+                300: 0.8 * 299 / 300,
+                4580: 0.8 * 299 / 300,
+                4581: 0.08,
+                5725: 0.08,
+                5726: 0.008,
+            },
+        ),
+        ("ssd_bs4096", {0: 0.0, 1145: 3.2 * 1144 / 1145, 2290: 3.2 * 1144 / 1145, 2291: 0.32, 2863: 0.032}),
+        ("ssd_mini", {0: 0.0, 19: 0.019, 20: 0.02, 839: 0.02, 840: 0.002}),
     ],
 )
 def test_the_rate_warms_up_and_falls_at_the_boundaries(name: str, rates: dict[int, float]) -> None:
@@ -107,7 +119,8 @@ def test_the_rate_warms_up_and_falls_at_the_boundaries(name: str, rates: dict[in
 
 def test_a_warm_up_factor_lifts_the_first_rate() -> None:
     config = ssd("ssd_bs1024", "hyperparameters.opt_learning_rate_warmup_factor=2")
-    assert [schedule_of(config)(step) for step in (0, 150, 300)] == pytest.approx([0.6, 0.7, 0.8])
+    held = 0.8 * (1 - 1 / 1200)
+    assert [schedule_of(config)(step) for step in (0, 150, 300)] == pytest.approx([0.6, 0.7, held])
 
 
 def test_momentum_sgd_decays_every_tensor() -> None:
