@@ -17,7 +17,7 @@ from train_bench.rules import ruleset
 LOGS = Path(__file__).parents[1] / "logs" / "examples"
 MINI = ruleset.load("mini-1.0").benchmark("resnet_mini")
 FULL = ruleset.load("training-1.1.0").benchmark("resnet")
-STRICT_SEEDS = ruleset.load("training-3.0.0").benchmark("resnet")
+STRICT_SEEDS = ruleset.load("training-4.1.0").benchmark("bert")
 
 # The log -> the kinds of finding of which at least one has to be there.
 BAD = {

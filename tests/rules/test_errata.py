@@ -1,0 +1,71 @@
+"""Errata of each official round: those in force by the history of mlcommons/logging, and no other."""
+
+from dataclasses import replace
+
+import pytest
+
+from train_bench.judge import rcp
+from train_bench.judge.checks.case import LogCase
+from train_bench.judge.checks.seed import check_seed
+from train_bench.judge.entry import common_batch_size
+from train_bench.logs.log import Log
+from train_bench.logs.record import make_record
+from train_bench.rules import errata, ruleset
+
+BEFORE_SEEDS = ("training-1", "training-2", "training-3", "training-4.0", "hpc-")
+"""Rounds before 4.1, for which logging ac0096c (2024-09-13) demanded a seed in every log."""
+
+BEFORE_SIZES = ("training-1", "training-2", "hpc-1", "hpc-2")
+"""Rounds before 3.0 and HPC 3.0: logging 74c310b (2023-02-09) compares the batch sizes of an entry."""
+
+ROUNDS = [name for name in ruleset.names() if not name.startswith("mini")]
+every_round = pytest.mark.parametrize("name", ROUNDS)
+
+
+def rules_of(name):
+    return next(iter(ruleset.load(name).benchmarks.values()))
+
+
+def record_of(rules, *, batch_size=64):
+    read = Log(path="result_0.txt", events=(), problems=(), sha256="0")
+    record = make_record(read, index=0, rules=rules)
+    return replace(record, minutes=1.0, global_batch_size=batch_size), read
+
+
+@every_round
+def test_the_absence_of_a_seed_is_for_review_before_round_4_1(name):
+    rules = rules_of(name)
+    record, read = record_of(rules)
+    case = LogCase(record=record, log=read, rules=rules, failures=[], as_logged=(record, read))
+    (found,) = check_seed(case)
+    assert found.grade == ("review" if name.startswith(BEFORE_SEEDS) else "breaks")
+    assert ("ac0096c" in found.message) == (found.grade == "review")
+
+
+@every_round
+def test_batch_sizes_of_an_entry_were_compared_from_round_3_0_on(name):
+    rules = rules_of(name)
+    records = [record_of(rules, batch_size=64)[0] for _ in range(rules.runs)]
+    records[0] = replace(records[0], global_batch_size=32)
+    assert common_batch_size(records, rules) == (64 if name.startswith(BEFORE_SIZES) else None)
+
+
+LATE_POINTS = {
+    ("training-3.0.0", "dlrm_dcnv2"): {55296},  # 237f7a9, 2023-06-27
+    ("training-5.1.0", "llama31_8b"): {16},  # 8196595, 2025-10-10
+}
+"""Sizes whose points the published factors of a round do not know."""
+
+
+@every_round
+def test_points_that_came_after_a_round_was_judged_are_left_out(name):
+    for rules in ruleset.load(name).benchmarks.values():
+        sizes = {point.batch_size for point in rcp.official(rules)}
+        used = {point.batch_size for point in rcp.load(rules, [])}
+        assert sizes - used == LATE_POINTS.get((name, rules.name), set())
+
+
+@pytest.mark.parametrize("number", ["2.0.0", "2.1.0", "3.0.0", "3.1.0", "5.0.0"])
+def test_the_former_name_of_the_epsilon_of_lamb_is_accepted_where_results_with_it_were_published(number):
+    named = {erratum.id for erratum in errata.of(number, "bert")}
+    assert ("lamb-epsilon-renamed" in named) == (number in ("2.1.0", "3.0.0"))
