@@ -193,3 +193,25 @@ def test_the_verb_refuses_what_is_no_entry(tmp_path):
     answer = typed("compare", str(tmp_path / "none"), str(tmp_path))
     assert answer.returncode == 2
     assert "does not exist" in answer.stderr
+
+
+def test_each_side_is_checked_before_seeds_are_intersected(tmp_path):
+    """The side that lacks runs is the one that is named, although both keep as few pairs."""
+    for name, sources in (("a", ["good"] * 5), ("b", ["good", *["not_converged"] * 4])):
+        (tmp_path / name).mkdir()
+        plan(tmp_path / name)
+        campaign(tmp_path / name, sources)
+    done = typed("compare", str(tmp_path / "a"), str(tmp_path / "b"))
+    assert done.returncode == 2
+    assert f"{tmp_path / 'b'} has 1 run(s) that count, of 5" in done.stderr
+
+
+def test_too_few_pairs_are_a_fault_of_neither_side(tmp_path):
+    for name, good in (("a", (0, 1, 2)), ("b", (2, 3, 4))):
+        (tmp_path / name).mkdir()
+        plan(tmp_path / name)
+        sources = ["good" if index in good else "not_converged" for index in range(5)]
+        campaign(tmp_path / name, sources)
+    done = typed("compare", str(tmp_path / "a"), str(tmp_path / "b"))
+    assert done.returncode == 2
+    assert "have the same seeds, and only 1 of them counts on both sides" in done.stderr

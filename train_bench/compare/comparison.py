@@ -97,12 +97,19 @@ def compare(name_a: str, a: Score, name_b: str, b: Score) -> Comparison:
     """Compare two scores run by run. Raises `RequestError` where they cannot be compared: other benchmarks,
     targets or divisions, or fewer than two runs that count."""
     refuse_other_tasks(name_a, a, name_b, b)
-    runs_a, runs_b, paired = comparable(a, b)
-    for name, runs in ((name_a, runs_a), (name_b, runs_b)):
-        if len(runs) < 2:
+    for name, score in ((name_a, a), (name_b, b)):
+        if len(runs := usable(score)) < 2:
             raise TooFewRuns(
-                f"{name} has {len(runs)} run(s) that count; a comparison needs at least 2. Run more seeds."
+                f"{name} has {len(runs)} run(s) that count, of {len(score.runs)}; a comparison needs at least 2. "
+                "Run more seeds."
             )
+    runs_a, runs_b, paired = comparable(a, b)
+    if len(runs_a) < 2:
+        raise TooFewRuns(
+            f"{name_a} and {name_b} have the same seeds, and only {len(runs_a)} of them "
+            f"{'counts' if len(runs_a) == 1 else 'count'} on both sides; a comparison needs at least 2. "
+            "Run more seeds."
+        )
     times_a, times_b = logs_of(runs_a, "minutes"), logs_of(runs_b, "minutes")
     assert times_a is not None and times_b is not None  # a run without a time is not usable
     speeds_a, speeds_b = logs_of(runs_a, "samples_per_second"), logs_of(runs_b, "samples_per_second")
@@ -254,5 +261,5 @@ def _side(name: str, score: Score, logs: Sequence[float]) -> Side:
         left_out=len(score.runs) - len(logs),
         geometric_minutes=math.exp(statistics.fmean(logs)),
         score_minutes=score.score_minutes,
-        valid=score.valid,
+        valid=bool(score.valid),
     )

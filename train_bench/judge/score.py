@@ -85,7 +85,8 @@ class Score:
     factor if the round applies it; both None with too few converged runs. Deviation (ddof 1) and interval are of all
     converged runs. Of `weak` scaling, `score_minutes` is the time to train all models, and there is no olympic mean.
     `disturbed` is a sentence if other processes had the processors, `verified` one if kept weights were evaluated
-    again. `official_verdict` is that of the official tools."""
+    again. `official_verdict` is that of the official tools. `valid` is None of a single log that breaks no rule: it is
+    no result."""
 
     submitter: str | None
     system: str | None
@@ -114,7 +115,7 @@ class Score:
     score_minutes: float | None
     disturbed: str | None
     verified: str | None
-    valid: bool
+    valid: bool | None
     reasons: tuple[str, ...]
     warnings: tuple[str, ...]
     official_verdict: OfficialVerdict
@@ -170,6 +171,7 @@ def make_score(
     samples, speed = _factors([records[at] for at in kept]) if known else (None, None)
     chosen_records, chosen_verdicts = [records[at] for at in window], [verdicts[at] for at in window]
     reasons = _reasons(rules, chosen_records, chosen_verdicts, rcp, origin, len(records))
+    single = origin.alone and rules.runs > 1 and not reasons and not broken
     sizes = {record.global_batch_size for record in records}
     return Score(
         submitter=origin.submitter,
@@ -204,8 +206,8 @@ def make_score(
         score_minutes=olympic * factor if known else weak.minutes if weak is not None else None,
         disturbed=disturbance(records),
         verified=verified.in_a_sentence(records),
-        valid=not reasons and not broken,
-        reasons=(*reasons, *broken),
+        valid=None if single else not reasons and not broken,
+        reasons=(_single_log(rules, verdicts),) if single else (*reasons, *broken),
         warnings=(*origin.warnings, *_weak_scaling_sentence(weak)),
         official_verdict=official,
     )
@@ -305,10 +307,10 @@ def _reasons(
             f"There are {len(records)} runs; {rules.ruleset} takes exactly {rules.runs}, or the median "
             "window of more runs that were declared before the first."
         )
-    allowed = 0 if origin.alone else rules.drop
     failed = [
         record.index for record, verdict in zip(records, verdicts, strict=True) if not counts(verdict, rules)
     ]
+    allowed = rules.runs if origin.alone else rules.drop  # a log by itself may be one of the failed runs
     if len(failed) > allowed:
         listed = ", ".join(str(index) for index in failed)
         what = "did not converge" if rules.strict else "did not converge or break the rules"
@@ -317,7 +319,7 @@ def _reasons(
             "slowest."
         )
     for record, verdict in zip(records, verdicts, strict=True):
-        if not verdict.compliant and (rules.strict or len(failed) > allowed):
+        if not verdict.compliant and (rules.strict or origin.alone or len(failed) > allowed):
             reasons.append(
                 f"{Path(record.file).name} breaks the rules; `train-bench judge` lists the violations."
             )
@@ -342,3 +344,9 @@ def _reasons(
     if origin.overruled:
         reasons.append(f"Packaged with --force despite: {'; '.join(origin.overruled)}.")
     return reasons
+
+
+def _single_log(rules: BenchmarkRules, verdicts: Sequence[RunVerdict]) -> str:
+    """Sentence on a log that was given by itself and breaks no rule."""
+    slow = "" if all(verdict.converged for verdict in verdicts) else ", but its run did not converge"
+    return f"this log follows the rules{slow}; 1 of {rules.runs} runs, no score"

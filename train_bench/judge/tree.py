@@ -50,7 +50,7 @@ class Judged:
 
     @property
     def valid(self) -> bool:
-        """True if every entry is valid."""
+        """True if every entry is valid; a single log, whose validity is None, is no result."""
         return not self.unjudged and all(entry.score.valid for entry in self.entries)
 
     def as_json(self) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def show(judged: Mapping[str, Any], console: Console) -> None:
     for what in judged.get("skipped", ()):
         print_line(console, f"Skipped: {what}")
     if len(entries) > 1:
-        valid = sum(entry["valid"] for entry in entries)
+        valid = sum(bool(entry["valid"]) for entry in entries)
         print_line(console, f"{valid} of {len(entries)} entries are valid.")
 
 

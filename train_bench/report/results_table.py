@@ -14,7 +14,7 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from train_bench.report.score_table import origin_in_words
+from train_bench.report.score_table import origin_in_words, validity
 
 HEADINGS = (
     *("submitter", "system", "benchmark", "ruleset", "division", "runs", "olympic_minutes", "rcp"),
@@ -132,14 +132,14 @@ def _row(entry: Mapping[str, Any]) -> list[str]:
         entry["launcher"] or "",
         str(entry["world_size"] or ""),
         entry.get("revision") or "",
-        "valid" if entry["valid"] else "not valid",
+        validity(entry).lower(),
         {True: "accepted", False: "refused", None: unknown}[official["accepted"]],
     ]
 
 
 def _below(results: Mapping[str, Any]) -> list[str]:
     lines = [
-        f"{name} is not valid: {' '.join(entry['reasons'])}"
+        f"{name} is {validity(entry).lower()}: {' '.join(entry['reasons'])}"
         for name, entry in zip(called(results["entries"]), results["entries"], strict=True)
         if not entry["valid"]
     ]

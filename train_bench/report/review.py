@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from train_bench.report.console import print_line
+from train_bench.report.score_table import validity
 
 NOT_CHECKED = (
     "Not checked for lack of data: idle and peak power of systems, the precisions that an accelerator "
@@ -31,7 +32,7 @@ def show(content: Mapping[str, Any], console: Console) -> None:
         table.add_row(
             Text(entry["name"]),
             Text(entry["ruleset"]),
-            "valid" if entry["valid"] else "NOT VALID",
+            "valid" if entry["valid"] else validity(entry),
             "-" if minutes is None else f"{minutes:.4f}",
             Text(", ".join(map(kind, entry["questions"])) or "none"),
         )

@@ -76,8 +76,13 @@ def summary(score: Mapping[str, Any]) -> list[str]:
     if score["verified"] is not None:
         lines.append(score["verified"])
     lines += [f"for review: {warning}" for warning in score.get("warnings", ())]
-    lines.append(_verdict(score) if score["valid"] else "NOT VALID: " + " ".join(score["reasons"]))
+    lines.append(_verdict(score) if score["valid"] else f"{validity(score)}: " + " ".join(score["reasons"]))
     return lines
+
+
+def validity(score: Mapping[str, Any]) -> str:
+    """`VALID` or `NOT VALID`; of a single log, which is no result, `NO RESULT`."""
+    return {True: "VALID", False: "NOT VALID", None: "NO RESULT"}[score["valid"]]
 
 
 def runs_needed(score: Mapping[str, Any], percent: float) -> str:

@@ -148,7 +148,7 @@ def pareto(
     for number, members in enumerate(groups):
         benchmark = members[0].result["benchmark"]
         for valid, symbol in ((True, SYMBOLS[number % len(SYMBOLS)]), (False, "x")):
-            shown = [one for one in members if one.result["valid"] == valid]
+            shown = [one for one in members if bool(one.result["valid"]) == valid]
             traces.append(
                 {
                     "type": "scatter",

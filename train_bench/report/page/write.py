@@ -231,7 +231,7 @@ def _figures(entry: Entry) -> list[Figure]:
         convergence.figure(entry),
     ]
     figures = [figure for figure in drawn if figure is not None]
-    return figures if entry.result["valid"] else [not_valid(figure) for figure in figures]
+    return figures if entry.result["valid"] is not False else [not_valid(figure) for figure in figures]
 
 
 def _plotly() -> str:
