@@ -68,6 +68,57 @@ class PlainDLRM(nn.Module):
         return logits.squeeze(1)
 
 
+class PlainDCNv2(nn.Module):
+    """DLRM-DCNv2 with all tables on one rank, each of which adds up the rows of a sample."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        width = model.bottom[-1]
+        inner = width * (len(model.rows) + 1)
+        self.hot = list(model.multi_hot)
+        self.tables = nn.ModuleList(
+            nn.EmbeddingBag(rows, width, mode="sum", sparse=True) for rows in model.rows
+        )
+        self.bottom = _layers([model.dense_features, *model.bottom])
+        self.down = nn.ModuleList(
+            nn.Linear(inner, model.cross_rank, bias=False) for _ in range(model.cross_layers)
+        )
+        self.up = nn.ModuleList(nn.Linear(model.cross_rank, inner) for _ in range(model.cross_layers))
+        self.top = _layers([inner, *model.top])[:-1]
+
+    def forward(self, dense: Tensor, rows: Tensor) -> Tensor:
+        """(samples,) logits."""
+        looked_up = zip(self.tables, rows.split(self.hot, dim=1), strict=True)
+        first = torch.cat([self.bottom(dense), *(table(each) for table, each in looked_up)], dim=1)
+        crossed = first
+        for down, up in zip(self.down, self.up, strict=True):
+            crossed = first * up(down(crossed)) + crossed
+        logits: Tensor = self.top(crossed)
+        return logits.squeeze(1)
+
+
+class LowRank(nn.Module):
+    """A frozen linear layer and a change of low rank, in two layers of its own."""
+
+    def __init__(self, linear: nn.Linear, rank: int, alpha: float, dropout: float) -> None:
+        super().__init__()
+        self.linear, self.dropout, self.scale = linear, nn.Dropout(dropout), alpha / rank
+        self.down = nn.Linear(linear.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, linear.out_features, bias=False)
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """(..., inputs) -> (..., outputs)."""
+        changed: Tensor = self.linear(inputs) + self.scale * self.up(self.down(self.dropout(inputs)))
+        return changed
+
+
+def adapt(attention: nn.Module, rank: int, alpha: float, dropout: float) -> None:
+    """Give each projection of an attention of `transformers` a change of low rank."""
+    for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+        setattr(attention, name, LowRank(getattr(attention, name), rank, alpha, dropout))
+
+
 def _layers(sizes: list[int]) -> nn.Sequential:
     """Linear layers with a ReLU after each."""
     pairs = itertools.pairwise(sizes)

@@ -1,28 +1,30 @@
-"""Throughput of each reference's training step at full model size, against a plain loop in torch. BERT and Llama have
-fewer layers and DLRM smaller tables here, on both sides, so that both fit into memory.
+"""Throughput of each reference's training step at full model size, against a plain loop in torch. Decoders and BERT
+have fewer layers and DLRM smaller tables here, on both sides, so that both fit into memory.
 
 Both sides train the same model with the same optimizer, numerics, threads and input, which is synthetic and
 lies ready; the plain side is written here as a tutorial would write it: default memory layout, no harness, no
-schedule. They alternate step by step in one process. Each line is a comparison; its last figure is our samples
-per second over the other's, and the last line is the smallest of them.
+schedule. They alternate step by step in one process, with each number of threads, for as long as `--seconds` says and
+at least four steps each. Each line is a comparison: samples per second of both, and the median of the ratios of
+neighbouring steps with its 95 % interval by bootstrap. The last line is the smallest ratio.
 
-    python bench/references.py NAME [STEPS] [BATCH]
+    python bench/references.py NAME [--seconds 40] [--batch N] [--threads 1 2] [--device cuda]
 """
 
 from __future__ import annotations
 
+import argparse
 import gc
 import importlib
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from plain_models import PlainBert, PlainDLRM, plain_transducer_loss
+from plain_models import PlainBert, PlainDCNv2, PlainDLRM, adapt, plain_transducer_loss
 from planned import composed
 from torch.nn import functional
 
@@ -34,6 +36,7 @@ from train_bench.launchers.inline import parallel as inline
 Step = Callable[[], object]
 SEED = 1
 IGNORED = -100
+LEAST_STEPS = 4
 
 
 class Rival(NamedTuple):
@@ -52,35 +55,75 @@ class Case(NamedTuple):
     overrides: tuple[str, ...] = ()
 
 
+class Times(NamedTuple):
+    """Seconds of each step of both sides."""
+
+    ours: list[float]
+    theirs: list[float]
+
+    def ratio(self) -> tuple[float, float, float]:
+        """Median of their seconds over ours, step by step, and the bounds of its 95 % interval."""
+        ratios = np.divide(self.theirs, self.ours)
+        drawn = np.random.default_rng(SEED).choice(ratios, size=(2000, len(ratios)))
+        low, high = np.quantile(np.median(drawn, axis=1), (0.025, 0.975))
+        return float(np.median(ratios)), float(low), float(high)
+
+
 def main() -> None:
     """Measure and print."""
-    name = sys.argv[1] if len(sys.argv) > 1 else "resnet"
-    if name not in CASES:
-        sys.exit(f"{name} is not timed here; choose one of {', '.join(CASES)}.")
-    steps = int(sys.argv[2]) if len(sys.argv) > 2 else 8
-    batch = int(sys.argv[3]) if len(sys.argv) > 3 else CASES[name].batch
-    config = _config(name, batch)
-    samples = synthetic(name)(config, batch)
+    given = _arguments()
+    case = CASES[given.name]
+    batch = given.batch or case.batch
+    config = _config(given.name, batch)
+    samples = synthetic(given.name)(config, batch)
     ratios = []
-    for rival in CASES[name].rivals:
-        ours, theirs = _alternate(_ours(name, config, samples), rival.step(config, samples), steps)
-        ratios.append(theirs / ours)
-        print(f"{name}: {batch / ours:8.2f} samples/s, {rival.name} {batch / theirs:8.2f}", end="")
-        print(f", ratio {ratios[-1]:.4f} (batch {batch}, {steps} steps each)", flush=True)
-        gc.collect()
+    for threads in given.threads:
+        torch.set_num_threads(threads)
+        for rival in case.rivals:
+            ours = _ours(given.name, config, samples, given.device)
+            times = _alternate(ours, _theirs(rival, config, samples, given.device), given)
+            ratio, low, high = times.ratio()
+            ratios.append(ratio)
+            one, other = (batch / statistics.median(seconds) for seconds in times)
+            print(
+                f"{given.name}, {threads} thread(s): {one:8.2f} samples/s, {rival.name} {other:8.2f}", end=""
+            )
+            print(
+                f", ratio {ratio:.3f} ({low:.3f} to {high:.3f}; batch {batch}, {len(times.ours)} steps each)",
+                flush=True,
+            )
+            gc.collect()
     print(f"ratio {min(ratios):.4f}")
 
 
-def _alternate(ours: Step, theirs: Step, steps: int) -> tuple[float, float]:
-    """Median seconds of a step of each; the first of both is not counted, and who begins changes."""
-    seconds: tuple[list[float], list[float]] = ([], [])
-    for number in range(steps + 1):
-        for side in ((0, 1), (1, 0))[number % 2]:
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("name", choices=sorted(CASES), help="a reference")
+    parser.add_argument(
+        "--seconds", type=float, default=40.0, help="of each comparison, after the first steps"
+    )
+    parser.add_argument("--batch", type=int, help="samples of a step")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--device", choices=[each.value for each in Device], default=Device.cpu.value)
+    return parser.parse_args()
+
+
+def _alternate(ours: Step, theirs: Step, given: argparse.Namespace) -> Times:
+    """The first steps of both are not counted, and who begins changes."""
+    times = Times([], [])
+    for number in (0, 1):
+        (ours, theirs)[number]()
+    end = time.perf_counter() + given.seconds
+    while len(times.ours) < LEAST_STEPS or time.perf_counter() < end:
+        for side in ((0, 1), (1, 0))[len(times.ours) % 2]:
             start = time.perf_counter()
             (ours, theirs)[side]()
-            if number:
-                seconds[side].append(time.perf_counter() - start)
-    return statistics.median(seconds[0]), statistics.median(seconds[1])
+            if given.device == Device.cuda.value:
+                torch.cuda.synchronize()
+            times[side].append(time.perf_counter() - start)
+    return times
 
 
 def _config(name: str, batch: int) -> Any:
@@ -89,16 +132,39 @@ def _config(name: str, batch: int) -> Any:
     return replace(config, hyperparameters=hyperparameters, warm_up_steps=1).for_ranks(1)
 
 
-def _ours(name: str, config: Any, samples: Any) -> Step:
+def _theirs(rival: Rival, config: Any, samples: Any, device: str) -> Step:
+    """Its model and input are made on the device."""
+    with torch.device(device):
+        return rival.step(config, _moved(samples, device))
+
+
+def _moved(samples: Any, device: str) -> Any:
+    """Tensors in tuples, lists and records, copied to a device."""
+    if isinstance(samples, torch.Tensor):
+        return samples.to(device)
+    if isinstance(samples, list):
+        return [_moved(each, device) for each in samples]
+    if hasattr(samples, "_fields"):
+        return type(samples)(*(_moved(each, device) for each in samples))
+    if isinstance(samples, tuple):
+        return tuple(_moved(each, device) for each in samples)
+    if is_dataclass(samples) and not isinstance(samples, type):
+        return replace(
+            samples, **{each.name: _moved(getattr(samples, each.name), device) for each in fields(samples)}
+        )
+    return samples
+
+
+def _ours(name: str, config: Any, samples: Any, device: str) -> Step:
     """A training step of the reference's task, as the harness has it taken."""
     task = importlib.import_module(f"train_bench.references.{name}.task").Task(config)
-    task.build(SEED, inline.join(_job(config)))
+    task.build(SEED, inline.join(_job(config, Device(device))))
     task.forward.train()
     return lambda: task.train_step(iter([samples]))
 
 
-def _job(config: Any) -> Job:
-    """Little of it matters to `Parallel`: one rank on the CPU in fp32."""
+def _job(config: Any, device: Device) -> Job:
+    """Little of it matters to `Parallel`: one rank in fp32."""
     return Job(
         benchmark=config.benchmark,
         reference=config.reference,
@@ -109,7 +175,7 @@ def _job(config: Any) -> Job:
         nodes=1,
         nproc_per_node=1,
         threads_per_rank=None,
-        device=Device.cpu,
+        device=device,
         precision=Precision.fp32,
         drop_caches=False,
         start_limit_seconds=60.0,
@@ -277,6 +343,54 @@ def plain_dlrm(config: Any, samples: tuple[torch.Tensor, torch.Tensor, torch.Ten
     return step
 
 
+def plain_dlrm_dcnv2(config: Any, samples: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Step:
+    """DLRM-DCNv2 with sparse gradients of its tables and Adagrad."""
+    given = config.hyperparameters
+    model = PlainDCNv2(config.model)
+    optimizer = torch.optim.Adagrad(
+        model.parameters(), lr=given.opt_base_learning_rate, eps=given.opt_adagrad_epsilon
+    )
+    labels, dense, rows = samples
+
+    def step() -> None:
+        optimizer.zero_grad()
+        functional.binary_cross_entropy_with_logits(model(dense, rows), labels).backward()
+        optimizer.step()
+
+    return step
+
+
+def torchvision_retinanet(config: Any, samples: Any) -> Step:
+    """torchvision's RetinaNet on the backbone of the reference, with Adam; as much of it is frozen as of ours."""
+    from torchvision.models import resnext50_32x4d
+    from torchvision.models.detection import RetinaNet
+    from torchvision.models.detection.backbone_utils import _resnet_fpn_extractor
+    from torchvision.ops.feature_pyramid_network import LastLevelP6P7
+    from torchvision.ops.misc import FrozenBatchNorm2d
+
+    side = config.model.image_size
+    backbone = _resnet_fpn_extractor(
+        resnext50_32x4d(norm_layer=FrozenBatchNorm2d),
+        trainable_layers=3,
+        returned_layers=[2, 3, 4],
+        extra_blocks=LastLevelP6P7(256, 256),
+    )
+    model = RetinaNet(backbone, config.model.num_classes + 1, min_size=side, max_size=side).train()
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = torch.optim.Adam(trained, lr=config.hyperparameters.opt_base_learning_rate)
+    images, boxes, labels = samples
+    scaled = [image / 255 for image in images]
+    targets = [{"boxes": each, "labels": kinds} for each, kinds in zip(boxes, labels, strict=True)]
+
+    def step() -> None:
+        optimizer.zero_grad()
+        losses = model(scaled, targets)
+        sum(losses.values()).backward()
+        optimizer.step()
+
+    return step
+
+
 def plain_minigo(config: Any, samples: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Step:
     """The two-headed network of Go with momentum SGD."""
     from train_bench.references.minigo.model import Network
@@ -329,6 +443,28 @@ def transformers_gpt_oss(config: Any, samples: torch.Tensor) -> Step:
     return _transformers(mixture(config.model), config, samples)
 
 
+def transformers_lora(config: Any, samples: tuple[torch.Tensor, torch.Tensor]) -> Step:
+    """The decoder of transformers, whose attention has adapters of its own on each projection, with AdamW."""
+    given = config.hyperparameters
+    model = decoder(config.model)
+    model.requires_grad_(False)
+    for layer in model.model.layers:
+        adapt(layer.self_attn, given.lora_rank, given.lora_alpha, config.model.lora_dropout)
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=given.opt_base_learning_rate)
+    labels, tokens = (each.long() for each in samples)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        logits = model(tokens, use_cache=False).logits[:, :-1]
+        wanted = labels[:, 1:].flatten()
+        functional.cross_entropy(logits.flatten(0, 1), wanted, ignore_index=IGNORED).backward()
+        torch.nn.utils.clip_grad_norm_(trained, given.opt_gradient_clip_norm)
+        optimizer.step()
+
+    return step
+
+
 def _transformers(model: Any, config: Any, samples: torch.Tensor) -> Step:
     given = config.hyperparameters
     optimizer = torch.optim.AdamW(
@@ -355,6 +491,11 @@ CASES = {
         rivals=(Rival("plain loop", plain_dlrm),),
         overrides=("benchmark.model.max_table_rows=100000",),
     ),
+    "dlrm_dcnv2": Case(
+        batch=2048,
+        rivals=(Rival("plain loop", plain_dlrm_dcnv2),),
+        overrides=("benchmark.model.max_table_rows=100000",),
+    ),
     "gpt_oss_20b": Case(
         batch=1,
         rivals=(Rival("transformers", transformers_gpt_oss),),
@@ -362,6 +503,15 @@ CASES = {
             *("benchmark.model.layers=2", "benchmark.model.vocabulary=4096", "benchmark.model.experts=8"),
             *("benchmark.model.width=512", "benchmark.model.intermediate=512", "benchmark.model.heads=8"),
             *("benchmark.model.window=512", "benchmark.hyperparameters.max_sequence_length=512"),
+        ),
+    ),
+    "llama2_70b_lora": Case(
+        batch=1,
+        rivals=(Rival("transformers", transformers_lora),),
+        overrides=(
+            *("benchmark.model.layers=2", "benchmark.model.vocabulary=4096", "benchmark.model.width=2048"),
+            *("benchmark.model.heads=16", "benchmark.model.intermediate=5504"),
+            "benchmark.data.sequence_length=512",
         ),
     ),
     "llama31_8b": Case(
@@ -378,6 +528,11 @@ CASES = {
     "maskrcnn": Case(
         batch=1,
         rivals=(Rival("plain loop", plain_maskrcnn), Rival("torchvision", torchvision_maskrcnn)),
+        overrides=("benchmark.model.start_weights=null",),
+    ),
+    "retinanet": Case(
+        batch=1,
+        rivals=(Rival("torchvision", torchvision_retinanet),),
         overrides=("benchmark.model.start_weights=null",),
     ),
     "resnet": Case(batch=8, rivals=(Rival("plain loop", plain_resnet),)),
