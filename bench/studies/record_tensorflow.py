@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,6 +39,9 @@ LIMITS = {
     "initializer_range": 0.5,
 }
 STEPS = 6
+DRAWS = 2000
+OBJECTS = [[0.1, 0.2, 0.5, 0.6], [0.7, 0.7, 0.9, 0.8]]
+"""Top, left, bottom and right of objects, as shares of an image."""
 RATE = {"init_lr": 0.01, "num_train_steps": 20, "num_warmup_steps": 4, "start_warmup_step": -1}
 
 
@@ -222,6 +226,89 @@ def record_resnet(clone: str, folder: Path) -> dict[str, np.ndarray]:
     }
 
 
+def record_resnet_network(clone: str, folder: Path) -> dict[str, np.ndarray]:
+    """Answers of ResNet-50 in training and evaluation for drawn weights and images, and what it makes of images."""
+    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    export(clone, RESNET, folder)
+    tf: Any = importlib.import_module("tensorflow")
+    sys.modules["tensorflow.python.keras"] = importlib.import_module("tf_keras")
+    preprocessing, network = (
+        importlib.import_module(name) for name in ("imagenet_preprocessing", "resnet_model")
+    )
+    importlib.import_module("absl.flags").FLAGS(["record"])
+    model = network.resnet50(num_classes=1000)
+    for layer in model.layers:
+        for one in layer.trainable_weights:
+            one.assign(drawn_weight(one.name.removesuffix(":0"), tuple(one.shape)))
+    images, labels = drawn_images(), np.array([17, 903])
+    with tf.GradientTape() as tape:
+        training = model(images, training=True)
+        loss = tf.reduce_mean(
+            tf.keras.losses.categorical_crossentropy(tf.one_hot(labels, 1000), training, label_smoothing=0.1)
+        )
+    norms = [float(tf.norm(one)) for one in tape.gradient(loss, model.trainable_variables)]
+    moving = [one for one in model.non_trainable_variables if "bn5c_branch2b" in one.name]
+    logits = tf.keras.Model(model.input, model.get_layer("fc1000").output)
+    scores = np.random.default_rng(6).integers(0, 4, (40, 5)).astype(np.float32)
+    truth = np.random.default_rng(7).integers(0, 5, 40)
+    accuracy = tf.keras.metrics.CategoricalAccuracy()
+    accuracy.update_state(tf.one_hot(truth, 5), scores)
+    return {
+        "training": training.numpy(),
+        "evaluation": logits(images, training=False).numpy(),
+        "loss": np.array(float(loss)),
+        "gradient_names": np.array([one.name.removesuffix(":0") for one in model.trainable_variables]),
+        "gradient_norms": np.array(norms),
+        **{one.name.removesuffix(":0"): one.numpy() for one in moving},
+        "scores": scores,
+        "truth": truth,
+        "accuracy": np.array(float(accuracy.result())),
+        **record_preprocessing(tf, preprocessing),
+    }
+
+
+def record_preprocessing(tf: Any, preprocessing: Any) -> dict[str, np.ndarray]:
+    """Images of an evaluation, and crops and flips of training images of 375 x 500 whose pixels are their places."""
+    found: dict[str, np.ndarray] = {}
+    for name, shape, shorter, side in (("down", (60, 80), 32, 24), ("up", (40, 30), 48, 32)):
+        rows, columns = np.mgrid[: shape[0], : shape[1]]
+        waves = [128 + 100 * np.sin(rows / (3 + place) + columns / (5 - place)) for place in range(3)]
+        encoded = tf.io.encode_jpeg(np.stack(waves, axis=2).astype(np.uint8), quality=95)
+        preprocessing._RESIZE_MIN = shorter
+        pixels = tf.io.decode_jpeg(encoded, 3)
+        accurate = tf.io.decode_jpeg(encoded, 3, dct_method="INTEGER_ACCURATE")
+        found |= {f"{name}/pixels": pixels.numpy(), f"{name}/accurate": accurate.numpy()}
+        found[f"{name}/jpeg"] = np.frombuffer(encoded.numpy(), np.uint8)
+        found[f"{name}/evaluation"] = preprocessing.preprocess_image(encoded, None, side, side, 3).numpy()
+        found[f"{name}/resized"] = preprocessing._resize_image(pixels, side, side).numpy()
+    places = np.stack([*np.mgrid[:375, :500], np.zeros((375, 500), int)], axis=2).astype(np.int32)
+    tf.random.set_seed(8)
+    for name, boxes in (("no_box", np.zeros((0, 4))), ("boxes", np.array(OBJECTS))):
+        windows = []
+        for _ in range(DRAWS):
+            crop = preprocessing._decode_crop_and_flip(
+                tf.constant(places), tf.constant(boxes[None], tf.float32), 3
+            ).numpy()
+            first, last = crop[0, 0], crop[-1, -1]
+            left, right = sorted((first[1], last[1]))
+            windows.append([first[0], left, last[0] + 1, right + 1, first[1] > last[1]])
+        found[f"crops/{name}"] = np.array(windows, np.int16)
+    return found
+
+
+def drawn_weight(name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Weights by the name of a variable: kernels over their inputs, scales about 1, shifts about 0."""
+    normal = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape, np.float32)
+    scale = {"kernel": (2 / np.prod(shape[:-1])) ** 0.5, "gamma": 0.2, "beta": 0.1, "bias": 0.1}
+    kind = name.rpartition("/")[2]
+    return (normal * np.float32(scale[kind]) + np.float32(kind == "gamma")).astype(np.float32)
+
+
+def drawn_images() -> np.ndarray:
+    """float32 (2, 224, 224, 3), the means subtracted."""
+    return np.random.default_rng(9).integers(-120, 130, (2, 224, 224, 3)).astype(np.float32)
+
+
 def record_minigo(clone: str, folder: Path) -> dict[str, np.ndarray]:
     """Start weights, answers, loss, and weights after steps of the training operation, on a board of 5 x 5."""
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
@@ -268,7 +355,12 @@ def record_minigo(clone: str, folder: Path) -> dict[str, np.ndarray]:
     }
 
 
-RECORDERS = {"bert": record_bert, "resnet": record_resnet, "minigo": record_minigo}
+RECORDERS = {
+    "bert": record_bert,
+    "resnet": record_resnet,
+    "resnet_network": record_resnet_network,
+    "minigo": record_minigo,
+}
 
 
 def main() -> int:

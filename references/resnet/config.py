@@ -50,6 +50,8 @@ class Model:
     widths, blocks, strides     per stage: inner channels, bottleneck blocks, stride of its first block
     expansion                   output channels of a block per inner channel
     num_classes                 1000, or 1001 with an unused one (closed division)
+    same_padding                pad 3x3 layers of stride 2 as TensorFlow's "same" does, where the size is even at the
+                                bottom and right alone; false: on all sides
     truncated_init              draw convolution weights from a normal truncated at two deviations
     channels_last               memory layout; changes no number beyond rounding
     """
@@ -63,6 +65,7 @@ class Model:
     strides: list[int]
     expansion: int = 4
     num_classes: int
+    same_padding: bool = False
     truncated_init: bool = True
     channels_last: bool = True
 
@@ -78,6 +81,8 @@ class Data:
     verify          hash the shards whenever they are opened; else only their sizes are compared
     image_size      pixels of the square that the model sees
     eval_resize     pixels of the shorter side before the centre crop of an evaluation
+    half_pixel_centers   resize with pixel centres at half integers; false: with the top left corners aligned, as the
+                    reference does
     crop_area       smallest and largest share of the image that a training crop covers
     crop_aspect     smallest and largest width / height of a training crop
     crop_covers     smallest share of at least one object box that a training crop covers
@@ -97,6 +102,7 @@ class Data:
     verify: bool = False
     image_size: int
     eval_resize: int
+    half_pixel_centers: bool = True
     crop_area: list[float] = field(default_factory=lambda: [0.05, 1.0])
     crop_aspect: list[float] = field(default_factory=lambda: [0.75, 1.33])
     crop_covers: float = 0.1

@@ -1,7 +1,7 @@
 """Image transforms: the random training crop, the centre crop of an evaluation.
 
 Both transforms give float32 pixels from 0 to 255; the means are subtracted on the device, once per
-batch. Resizing is bilinear without antialiasing, pixel centres at half integers.
+batch. Resizing is bilinear without antialiasing; `half_pixel_centers` says where pixels lie.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def for_training(pixels: np.ndarray, boxes: np.ndarray, data: Data, rng: np.rand
     crop = pixels[top : top + rows, left : left + columns]
     if rng.random() < data.flip:
         crop = crop[:, ::-1]
-    return resize(crop, data.image_size, data.image_size)
+    return resize(crop, data.image_size, data.image_size, half_pixel_centers=data.half_pixel_centers)
 
 
 def for_evaluation(pixels: np.ndarray, data: Data) -> Tensor:
@@ -72,16 +72,40 @@ def for_evaluation(pixels: np.ndarray, data: Data) -> Tensor:
     scale = data.eval_resize / min(height, width)
     rows = data.eval_resize if height <= width else int(height * scale)
     columns = data.eval_resize if width <= height else int(width * scale)
-    resized = resize(pixels, rows, columns)
+    resized = resize(pixels, rows, columns, half_pixel_centers=data.half_pixel_centers)
     top, left = (rows - data.image_size) // 2, (columns - data.image_size) // 2
     return resized[:, top : top + data.image_size, left : left + data.image_size]
 
 
-def resize(pixels: np.ndarray, rows: int, columns: int) -> Tensor:
+def resize(pixels: np.ndarray, rows: int, columns: int, *, half_pixel_centers: bool = True) -> Tensor:
     """uint8 (height, width, 3) -> float32 (3, rows, columns) by bilinear interpolation."""
+    if not half_pixel_centers and pixels.shape[:2] != (rows, columns):
+        return torch.from_numpy(_resize_from_corners(pixels, rows, columns)).permute(2, 0, 1)
     image = torch.from_numpy(pixels.astype(np.float32)).permute(2, 0, 1).unsqueeze(0)
     if image.shape[2:] == (rows, columns):
         return image[0]
     return functional.interpolate(
         image, size=(rows, columns), mode="bilinear", align_corners=False, antialias=False
     )[0]
+
+
+def _resize_from_corners(pixels: np.ndarray, rows: int, columns: int) -> np.ndarray:
+    """uint8 (height, width, 3) -> float32 (rows, columns, 3): row y is between those at floor(y height / rows)."""
+    above, below, down = _neighbours(pixels.shape[0], rows)
+    left, right, across = _neighbours(pixels.shape[1], columns)
+
+    def along(lines: np.ndarray) -> np.ndarray:
+        first, second = lines[:, left].astype(np.float32), lines[:, right].astype(np.float32)
+        mixed: np.ndarray = first + (second - first) * across[:, None]
+        return mixed
+
+    top, bottom = along(pixels[above]), along(pixels[below])
+    found: np.ndarray = top + (bottom - top) * down[:, None, None]
+    return found
+
+
+def _neighbours(size: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For each of `count` places along `size` pixels the pixels before and after it, and the share of the latter."""
+    places = np.arange(count, dtype=np.float32) * np.float32(size / count)
+    before = np.floor(places).astype(np.int64)
+    return before, np.minimum(before + 1, size - 1), places - before.astype(np.float32)

@@ -7,6 +7,7 @@ stride (v1.5). The full benchmark is ResNet-50: 25,557,032 parameters.
 from __future__ import annotations
 
 from torch import Tensor, nn
+from torch.nn import functional
 
 from train_bench.references.resnet.config import Model
 
@@ -14,14 +15,48 @@ TRUNCATED_DEVIATION = 0.87962566103423978
 """Standard deviation of the unit normal after truncation at two deviations; dividing by it restores 1."""
 
 
+def same_padded(x: Tensor, kernel: int, stride: int) -> Tensor:
+    """(samples, channels, h, w) with zeros around it as TensorFlow's padding "same" has them: outputs of h / stride,
+    rounded up, and of an odd number of zeros the last one is at the bottom and right. A ReLU precedes a pooling, whose
+    zeros therefore are no more than its inputs."""
+    missing = [max((-(-size // stride) - 1) * stride + kernel - size, 0) for size in x.shape[2:]]
+    (top, bottom), (left, right) = ((one // 2, one - one // 2) for one in missing)
+    return functional.pad(x, (left, right, top, bottom))
+
+
+class SameConv2d(nn.Conv2d):
+    """A convolution of square kernels with the padding "same" of TensorFlow."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(samples, inputs, h, w) -> (samples, outputs, h / stride, w / stride)."""
+        return super().forward(same_padded(x, self.kernel_size[0], self.stride[0]))
+
+
+class SameMaxPool2d(nn.MaxPool2d):
+    """A pooling of what is not negative, with the padding "same" of TensorFlow."""
+
+    kernel_size: int
+    stride: int
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(samples, channels, h, w) -> (samples, channels, h / stride, w / stride)."""
+        return super().forward(same_padded(x, self.kernel_size, self.stride))
+
+
 class Bottleneck(nn.Module):
     """1x1 to `width`, 3x3 with the stride, 1x1 to `outputs`, added to the shortcut."""
 
-    def __init__(self, inputs: int, width: int, outputs: int, stride: int, *, project: bool) -> None:
+    def __init__(
+        self, inputs: int, width: int, outputs: int, stride: int, *, project: bool, same_padding: bool = False
+    ) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, stride=stride, padding=1, bias=False)
+        self.conv2 = (
+            SameConv2d(width, width, 3, stride=stride, bias=False)
+            if same_padding and stride > 1
+            else nn.Conv2d(width, width, 3, stride=stride, padding=1, bias=False)
+        )
         self.bn2 = nn.BatchNorm2d(width)
         self.conv3 = nn.Conv2d(width, outputs, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(outputs)
@@ -54,13 +89,13 @@ class ResNet(nn.Module):
         )
         self.bn0 = nn.BatchNorm2d(shape.stem_width)
         self.relu = nn.ReLU(inplace=True)
-        self.pool = nn.MaxPool2d(3, stride=2, padding=1) if shape.stem_pool else nn.Identity()
+        self.pool = _pool(shape)
         self.stages = nn.Sequential()
         inputs = shape.stem_width
         for number, (width, blocks, stride) in enumerate(
             zip(shape.widths, shape.blocks, shape.strides, strict=True), start=1
         ):
-            self.stages.add_module(f"stage{number}", _stage(inputs, width, blocks, stride, shape.expansion))
+            self.stages.add_module(f"stage{number}", _stage(shape, inputs, width, blocks, stride))
             inputs = width * shape.expansion
         self.fc1 = nn.Linear(inputs, shape.num_classes)
         initialize(self, truncated=shape.truncated_init)
@@ -72,16 +107,23 @@ class ResNet(nn.Module):
         return self.fc1(x)
 
 
-def _stage(inputs: int, width: int, blocks: int, stride: int, expansion: int) -> nn.Sequential:
-    stage = nn.Sequential()
+def _pool(shape: Model) -> nn.Module:
+    if not shape.stem_pool:
+        return nn.Identity()
+    return SameMaxPool2d(3, stride=2) if shape.same_padding else nn.MaxPool2d(3, stride=2, padding=1)
+
+
+def _stage(shape: Model, inputs: int, width: int, blocks: int, stride: int) -> nn.Sequential:
+    stage, outputs = nn.Sequential(), width * shape.expansion
     for unit in range(1, blocks + 1):
         first = unit == 1
         block = Bottleneck(
-            inputs if first else width * expansion,
+            inputs if first else outputs,
             width,
-            width * expansion,
+            outputs,
             stride if first else 1,
             project=first,
+            same_padding=shape.same_padding,
         )
         stage.add_module(f"unit{unit}", block)
     return stage

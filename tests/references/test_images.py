@@ -99,7 +99,7 @@ def test_an_evaluation_image_is_the_centre_of_the_shorter_side_at_256(height: in
     pixels = noise(height, width)
     rows = 256 if height <= width else math.floor(height * 256 / width)
     columns = 256 if width <= height else math.floor(width * 256 / height)
-    whole = resize(pixels, rows, columns)
+    whole = resize(pixels, rows, columns, half_pixel_centers=data.half_pixel_centers)
     top, left = (rows - 224) // 2, (columns - 224) // 2
     assert torch.equal(for_evaluation(pixels, data), whole[:, top : top + 224, left : left + 224])
 
