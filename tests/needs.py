@@ -15,6 +15,7 @@ from tests.sandbox import REQUIRE_ALL, ROOT
 
 DATA = ROOT.parent / "shared" / "data"
 CORPUS = Path(os.environ.get("TRAIN_BENCH_CORPUS", ROOT.parent / "shared" / "corpus"))
+CASES = ROOT.parent / "shared" / "cases"
 PUBLISHED = Path(os.environ.get("TRAIN_BENCH_PUBLISHED", ROOT.parent / "shared" / "published"))
 """A folder with clones of github.com/mlcommons/training and github.com/facebookresearch/dlrm."""
 

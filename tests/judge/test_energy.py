@@ -3,9 +3,10 @@
 import json
 
 import pytest
+from mlperf_logging.result_summarizer import result_summarizer
 
 from tests.judge.campaigns import MINI, log_text
-from train_bench.judge.energy import energy_of, kept_energy
+from train_bench.judge.energy import WITHOUT_LOGS, energy_of, kept_energy, measure
 from train_bench.logs.record import read_record
 
 
@@ -26,6 +27,20 @@ STEADY = [
     (130, "power_reading", {"value": 500}),
     (130, "power_measurement_stop", None),
 ]
+
+
+PLAIN = [
+    (seconds, key, value["value"] if isinstance(value, dict) else value) for seconds, key, value in STEADY
+]
+
+
+def write(path, lines, metadata):
+    """A log of `(key, value, time_ms)`."""
+    text = [
+        json.dumps({"key": key, "value": value, "time_ms": at, "metadata": metadata})
+        for key, value, at in lines
+    ]
+    path.write_text("".join(f":::MLLOG {one}\n" for one in text))
 
 
 @pytest.fixture
@@ -71,6 +86,53 @@ def test_energy_above_idle_takes_off_the_idle_power_that_the_logs_of_a_campaign_
     power_log(folder / "node_1.txt", STEADY, source="NVML 0")
     assert energy_of(record).above_idle is None
     assert energy_of(record).joules == pytest.approx(2 * 400 * 60)
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ([], "power/result_0/node_0.txt has no readable line"),
+        (STEADY[1:], "power/result_0/node_0.txt has no power_measurement_start"),
+        (STEADY[:1], "power/result_0/node_0.txt has no power_reading"),
+        ([STEADY[0], (1, "power_reading", "much")], "has 1 power_reading without a number of watts"),
+        ([*STEADY, (131, "conversion_eff", 0)], "conversion_eff that is no positive number"),
+        ([(130, *STEADY[0][1:]), *STEADY[1:3]], "has no reading after its start"),
+    ],
+)
+def test_an_unknown_energy_has_a_reason(tmp_path, record, lines, reason):
+    power_log(tmp_path / "power" / "result_0" / "node_0.txt", lines)
+    assert reason in measure(record)
+
+
+def test_a_run_without_power_logs_says_which_folder_is_missing(tmp_path, record):
+    assert measure(record) == WITHOUT_LOGS
+    (tmp_path / "power" / "result_1").mkdir(parents=True)
+    assert measure(record) == "there is no folder power/result_0"
+    (tmp_path / "power" / "result_0").mkdir()
+    assert measure(record) == "power/result_0 has no node_K.txt"
+
+
+@pytest.mark.parametrize("metadata", ["", None, [], "node 0"])
+def test_power_logs_are_read_as_the_official_summarizer_reads_them(tmp_path, record, metadata):
+    """Metadata that is no object, times as texts, a stop below the last reading in the file."""
+    folder = tmp_path / "power" / "result_0"
+    lines = [(key, value, str(1000 * seconds)) for seconds, key, value in PLAIN]
+    path = folder / "node_0.txt"
+    path.parent.mkdir(parents=True)
+    write(path, lines, metadata)
+    write(folder / "sw_0.txt", [("conversion_eff", 0.5, 0), ("interconnect_power_est", 50, 1)], metadata)
+    write(folder / "sw_1.txt", [("interconnect_power_est", 50, 1), ("conversion_eff", 0.5, 2)], metadata)
+    write(folder / "sw_2.txt", [("power_reading", 50, 1)], metadata)
+    official = result_summarizer._compute_total_power(str(tmp_path), "result_0.txt", 60_000, "4.0.0")
+    assert energy_of(record).joules == pytest.approx(official)
+    assert official == pytest.approx((400 + 25 + 50) * 60)
+
+
+def test_a_stop_that_is_not_after_the_start_is_no_end(tmp_path, record):
+    """As in the power submissions of round 4.0."""
+    lines = [*STEADY[:3], (100, "power_measurement_stop", "null")]
+    power_log(tmp_path / "power" / "result_0" / "node_0.txt", lines)
+    assert energy_of(record).joules == pytest.approx(400 * 60)
 
 
 def test_without_power_logs_there_is_no_energy(record):

@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
+from mlperf_logging.compliance_checker.mlp_parser import parse_file
 
 from train_bench.core.event import Event
 from train_bench.logs import log
@@ -52,8 +53,8 @@ BROKEN = {
     "a time that is NaN": line(time_ms=float("nan")),
     "a time that is infinite": line(time_ms=float("inf")),
     "a time that no float holds": line(time_ms=10**400),
-    "metadata that are a list": line(metadata=[]),
-    "metadata that are nothing": line(metadata=None),
+    "a time that is nothing": line(time_ms=None),
+    "a time in words of a hundred digits": line(time_ms="9" * 100),
     "a number of ten thousand digits": ":::MLLOG " + '{"key": "seed", "value": ' + "9" * 10_000 + "}",
     "brackets without end": ":::MLLOG " + "[" * 100_000,
 }
@@ -66,6 +67,51 @@ def test_a_broken_line_is_a_problem_that_names_its_line(how):
     assert problem.line == 9
     assert problem.message
     assert len(problem.message) < 200
+
+
+READ = {
+    "metadata that is a list": (line(metadata=[]), "metadata is not an object"),
+    "metadata that is nothing": (line(metadata=None), "metadata is not an object"),
+    "metadata that is a text": (line(metadata="node 0"), "metadata is not an object"),
+    "a time that is a text": (line(time_ms="5"), "time_ms is a text"),
+    "a time that is a text with a fraction": (line(time_ms=" 5.25 "), "time_ms is a text"),
+    "two events": (line(value=6) + " " + line(), "several events on one line, of which the last is read"),
+}
+
+
+@pytest.mark.parametrize("how", READ)
+def test_a_malformed_line_that_the_official_parser_reads_is_read_and_told(how, tmp_path):
+    text, message = READ[how]
+    found = read("\n".join([line(value=8), text, text]), tmp_path)
+    assert [(event.value, event.time_ms) for event in found.events] == [(8, 5), (7, 5), (7, 5)]
+    assert all(event.metadata.get("epoch_num") is None for event in found.events)
+    assert found.problems == ()
+    assert [(one.message, one.line, one.count) for one in found.remarks] == [(message, 2, 2)]
+    (tmp_path / "result_0.txt").write_text("\n".join([line(value=8), text, text]))
+    official, errors = parse_file(str(tmp_path / "result_0.txt"), ruleset="4.0.0")
+    assert [one.value["value"] for one in official] == [8, 7, 7]
+    assert errors == []
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (line().encode("utf-16"), "UTF-16"),
+        (line().encode("utf-16-le"), "UTF-16"),
+        (b":::MLPv0.5.0 resnet 1541635617.1 (a.py:1) run_start\n", ":::MLPv0.5.0"),
+        (b":::MLL 1556733699.71 run_start: {}\n", "before 0.7"),
+    ],
+)
+def test_a_file_of_another_format_says_which(content, said, tmp_path):
+    path = tmp_path / "result_0.txt"
+    path.write_bytes(content)
+    assert said in log.read(path).problems[0].message
+
+
+def test_a_byte_order_mark_before_the_first_line_does_not_matter(tmp_path):
+    path = tmp_path / "result_0.txt"
+    path.write_bytes(line().encode("utf-8-sig"))
+    assert [event.value for event in log.read(path).events] == [7]
 
 
 def test_a_broken_line_hides_no_other(tmp_path):

@@ -88,9 +88,9 @@ def scores_as_json(
         "entries": [
             one.score.as_json()
             | one.origin
+            | one.energy_as_json()
             | {
                 "peers": one.peers_as_json(),
-                "energy": one.energy_as_json(),
                 "restarts": restarts_of(one),
                 "normalised": summary.normalised(one.score, reference or {}),
                 "cost": cost_of(one.score, prices or {}),

@@ -17,3 +17,17 @@ class Event(NamedTuple):
     event_type: str = "POINT_IN_TIME"
     metadata: Mapping[str, Any] = MappingProxyType({})
     line: int = 0
+
+
+class OtherMetadata(dict[str, Any]):
+    """Metadata that is not a JSON object: empty for readers, `raw` as logged."""
+
+    def __init__(self, raw: Any) -> None:
+        super().__init__()
+        self.raw = raw
+
+
+def raw_metadata(event: Event) -> Any:
+    """Metadata as logged, which may be any JSON value."""
+    metadata = event.metadata
+    return metadata.raw if isinstance(metadata, OtherMetadata) else metadata

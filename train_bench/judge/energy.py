@@ -16,9 +16,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from train_bench.core.escape import plain
 from train_bench.core.event import Event
 from train_bench.logs import log
 from train_bench.logs.record import RunRecord
+
+WITHOUT_LOGS = "there are no power logs (power/result_N/node_K.txt) next to the results"
+NO_EFFICIENCY = "has a conversion_eff that is no positive number"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,36 +42,75 @@ class Energy:
 def energy_of(record: RunRecord) -> Energy | None:
     """Energy of a run over all its nodes and switches; None without power logs or a time, or if one of the logs
     gives no power or is missing."""
+    measured = measure(record)
+    return measured if isinstance(measured, Energy) else None
+
+
+def measure(record: RunRecord) -> Energy | str:
+    """Energy of a run, or the reason for which it is unknown."""
     path = Path(record.file)
     folder = path.parent / "power" / path.stem
     nodes, switches = sorted(folder.glob("node_*.txt")), sorted(folder.glob("sw_*.txt"))
-    if not nodes or record.minutes is None or record.minutes <= 0:
-        return None
+    if not nodes:
+        return _without_logs(folder)
+    if record.minutes is None or record.minutes <= 0:
+        return f"{path.name} has no time between run_start and run_stop"
     logs = [log.read(node).events for node in nodes]
     watts = [*map(_node, logs), *(_switch(log.read(sw).events) for sw in switches)]
-    known = [value for value in watts if value is not None]
+    for power_log, value in zip([*nodes, *switches], watts, strict=True):
+        if isinstance(value, str):
+            return f"{_place(power_log)} {value}"
     stated = [_stated(events) for events in logs]
     hosts = max(plain_number(one.get("nodes")) or 0 for one in stated)
-    if len(known) < len(watts) or hosts > len(nodes):
-        return None
-    seconds = record.minutes * 60
+    if hosts > len(nodes):
+        return f"{_place(folder)} has logs of {len(nodes)} of {hosts:g} hosts"
+    return _over(record.minutes * 60, [value for value in watts if not isinstance(value, str)], logs)
+
+
+def _over(seconds: float, watts: Sequence[float], logs: Sequence[Sequence[Event]]) -> Energy:
+    """Energy of some seconds at these watts; `logs` are those of the nodes."""
+    stated = [_stated(events) for events in logs]
     idle = [_idle(events, one) for events, one in zip(logs, stated, strict=True)]
     resting = [value for value in idle if value is not None]
-    above = sum(known) - sum(resting) if len(resting) == len(watts) else None
+    above = sum(watts) - sum(resting) if len(resting) == len(watts) else None
     sources = [source for one in stated if isinstance(source := one.get("source"), str)]
     return Energy(
-        joules=sum(known) * seconds,
+        joules=sum(watts) * seconds,
         above_idle=None if above is None else above * seconds,
         sources=tuple(dict.fromkeys(sources)),
     )
 
 
+def _without_logs(folder: Path) -> str:
+    if not folder.parent.is_dir():
+        return WITHOUT_LOGS
+    return (
+        f"{_place(folder)} has no node_K.txt" if folder.is_dir() else f"there is no folder {_place(folder)}"
+    )
+
+
+def _place(path: Path) -> str:
+    """A power log as seen from the folder of the results."""
+    return plain(str(path).rpartition("/power/")[1].lstrip("/") + str(path).rpartition("/power/")[2])
+
+
 def kept_energy(records: Sequence[RunRecord], dropped: Sequence[bool]) -> Energy | None:
     """Means of the runs that the time score keeps; None if one of them has no power logs."""
-    runs = [energy_of(record) for record, left_out in zip(records, dropped, strict=True) if not left_out]
-    known = [run for run in runs if run is not None]
-    if not known or len(known) < len(runs):
-        return None
+    known = kept_energy_or_reason(records, dropped)
+    return known if isinstance(known, Energy) else None
+
+
+def kept_energy_or_reason(records: Sequence[RunRecord], dropped: Sequence[bool]) -> Energy | str:
+    """Means of the runs that the time score keeps, or the reason for which they are unknown."""
+    kept = [record for record, left_out in zip(records, dropped, strict=True) if not left_out]
+    if not kept:
+        return "no run counts"
+    known: list[Energy] = []
+    for record in kept:
+        run = measure(record)
+        if isinstance(run, str):
+            return run
+        known.append(run)
     above = [run.above_idle for run in known if run.above_idle is not None]
     return Energy(
         joules=fmean(run.joules for run in known),
@@ -76,8 +119,9 @@ def kept_energy(records: Sequence[RunRecord], dropped: Sequence[bool]) -> Energy
     )
 
 
-def _node(events: Sequence[Event]) -> float | None:
-    """Mean watts of a node: each reading holds since the one before it."""
+def _node(events: Sequence[Event]) -> float | str:
+    """Mean watts of a node: each reading holds since the one before it. A stop that is not after the start marks no
+    end; the last reading does then."""
     ordered = sorted(events, key=lambda event: event.time_ms)
     started = next((event.time_ms for event in ordered if event.key == "power_measurement_start"), None)
     stopped = next((event.time_ms for event in ordered if event.key == "power_measurement_stop"), None)
@@ -87,15 +131,29 @@ def _node(events: Sequence[Event]) -> float | None:
         if event.key == "power_reading" and (watts := plain_number(event.value)) is not None
     ]
     if started is None or not readings:
-        return None
-    end = readings[-1][0] if stopped is None else stopped
+        return without_power(events)
+    end = readings[-1][0] if stopped is None or stopped <= started else stopped
     before, total = started, 0.0
     for time_ms, watts in readings:
         if started <= time_ms <= end:
             total += watts * (time_ms - before)
             before = time_ms
     efficiency = _efficiency(events)
-    return efficiency * total / (end - started) if end > started and efficiency else None
+    if efficiency is None:
+        return NO_EFFICIENCY
+    return efficiency * total / (end - started) if end > started else "has no reading after its start"
+
+
+def without_power(events: Sequence[Event]) -> str:
+    """Reason for which a power log gives no power, as the end of a sentence."""
+    if not events:
+        return "has no readable line"
+    keys = [event.key for event in events]
+    if "power_reading" not in keys:
+        return "has no power_reading"
+    if "power_measurement_start" not in keys:
+        return "has no power_measurement_start"
+    return f"has {keys.count('power_reading')} power_reading without a number of watts"
 
 
 def _stated(events: Sequence[Event]) -> Mapping[str, Any]:
@@ -105,19 +163,25 @@ def _stated(events: Sequence[Event]) -> Mapping[str, Any]:
 
 def _idle(events: Sequence[Event], stated: Mapping[str, Any]) -> float | None:
     watts, efficiency = plain_number(stated.get("idle_watts")), _efficiency(events)
-    return watts * efficiency if watts is not None and efficiency else None
+    return watts * efficiency if watts is not None and efficiency is not None else None
 
 
-def _switch(events: Sequence[Event]) -> float | None:
-    estimate = next((event.value for event in events if event.key == "interconnect_power_est"), None)
-    watts, efficiency = plain_number(estimate), _efficiency(events)
-    return efficiency * watts if watts is not None and efficiency else None
+def _switch(events: Sequence[Event]) -> float | str:
+    """Estimated watts of a switch: the first estimate times the efficiency above it, as the official summarizer has
+    it; a log without an estimate counts 0 W there."""
+    at = next((at for at, event in enumerate(events) if event.key == "interconnect_power_est"), None)
+    if at is None:
+        return 0.0 if events else "has no readable line"
+    watts, efficiency = plain_number(events[at].value), _efficiency(events[:at])
+    if watts is None:
+        return "has an interconnect_power_est without a number of watts"
+    return NO_EFFICIENCY if efficiency is None else efficiency * watts
 
 
 def _efficiency(events: Sequence[Event]) -> float | None:
-    """Conversion efficiency: 1 if none is stated; None if the stated one is invalid."""
+    """Conversion efficiency: 1 if none is stated, else the last; None if it is invalid."""
     stated = [event.value for event in events if event.key == "conversion_eff"]
-    return plain_number(stated[0]) if stated else 1.0
+    return (plain_number(stated[-1]) or None) if stated else 1.0
 
 
 def plain_number(value: Any) -> float | None:

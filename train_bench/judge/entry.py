@@ -17,7 +17,7 @@ from train_bench.judge.checks.case import EntryCase
 from train_bench.judge.checks.planned import Planned, planned_of
 from train_bench.judge.checks.submission import stated_divisions
 from train_bench.judge.compliance import RunVerdict, judge_run, judge_together, with_findings
-from train_bench.judge.energy import Energy, kept_energy
+from train_bench.judge.energy import Energy, kept_energy_or_reason
 from train_bench.judge.finding import BREAKS, REVIEW, Finding
 from train_bench.judge.locate import Location, badly_ended
 from train_bench.judge.official.official_verdict import official_verdict
@@ -70,12 +70,20 @@ class Judgement:
     @property
     def energy(self) -> Energy | None:
         """Energy of the runs that make the score, if there are power logs next to them."""
-        left_out = [run.dropped or not run.counted for run in self.score.runs]
-        return kept_energy(self.records, left_out)
+        measured = self._measured
+        return measured if isinstance(measured, Energy) else None
 
-    def energy_as_json(self) -> dict[str, Any] | None:
-        """Energy as in `score --json`."""
-        return None if (energy := self.energy) is None else energy.as_json()
+    @property
+    def _measured(self) -> Energy | str:
+        left_out = [run.dropped or not run.counted for run in self.score.runs]
+        return kept_energy_or_reason(self.records, left_out)
+
+    def energy_as_json(self) -> dict[str, Any]:
+        """Energy as in `score --json`: `energy`, and `energy_reason` where it is null."""
+        measured = self._measured
+        if isinstance(measured, Energy):
+            return {"energy": measured.as_json(), "energy_reason": None}
+        return {"energy": None, "energy_reason": measured}
 
     def as_json(self) -> dict[str, Any]:
         """The score's object with all findings added."""
@@ -304,6 +312,9 @@ def benchmark_of(location: Location, rounds: ruleset.Ruleset) -> str:
     if location.benchmark in rounds.benchmarks:
         return str(location.benchmark)
     logged = ", ".join(sorted(map(repr, named))) or "not logged"
+    problems = [problem for file in location.files for problem in log.read(file).problems[:1]]
+    if not named and problems and problems[0].line == 0:
+        raise LogError(f"No log in {location.folder} can be read: {problems[0].message}.")
     raise LogError(
         f"No log in {location.folder} is of a benchmark of {rounds.name} (submission_benchmark is "
         f"{logged}); known: {', '.join(sorted(rounds.benchmarks))}."

@@ -1,7 +1,8 @@
 """MLLOG parser: a result file -> events. One parser for all rounds; the content is untrusted data.
 
 A line is `:::MLLOG {json}`, with an optional prefix before the token. An unreadable line becomes a `Problem`, never an
-exception, so that one broken line hides no other.
+exception, so that one broken line hides no other. Lines that are malformed and that the official parser reads, such as
+one whose metadata is a text, are read and listed as `Remark`.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from typing import Any
 
 from train_bench.core import files
 from train_bench.core.escape import plain, plain_value
-from train_bench.core.event import Event
+from train_bench.core.event import Event, OtherMetadata
 
 TOKEN = ":::MLLOG "
 NO_CONTENT = hashlib.sha256(b"").hexdigest()
 LINE_END = re.compile(rb"\r\n|\n|\r")
+OLD_TOKEN = re.compile(rb":::MLPv0\.[56]\.\d|:::MLL(?= )")
 FIELDS = {"key", "value", "time_ms", "metadata"}
 DECODER = json.JSONDecoder()
 
@@ -32,23 +34,43 @@ HEAD_BYTES = 2**16
 LARGEST_BYTES = 2**28
 """Size limit of one log; far above every published one."""
 
+REFUSED, READ, CRASH = "refused", "read", "crash"
+"""Outcomes of the official parser for a line that is no event here."""
+
+LONGEST_TIME = 40
+"""Length limit of a time that is written as a text."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A line that carries the token and is no event; `line` counts from 1."""
+    """A line that carries the token and is no event; `line` counts from 1. `official` is what the official parser does
+    with it: `refused`, `read`, or `crash`. `text` is the start of the line."""
 
     line: int
     message: str
+    official: str = REFUSED
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """Malformed lines of one kind that are read all the same: the first `line`, their `count`."""
+
+    line: int
+    message: str
+    count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """Events of a result file, its unreadable lines, and the digest of its content."""
+    """Events of a result file, its unreadable lines, those that are malformed and read, and the digest of its
+    content."""
 
     path: Path
     events: tuple[Event, ...]
     problems: tuple[Problem, ...]
     sha256: str
+    remarks: tuple[Remark, ...] = ()
 
 
 def read(path: Path) -> Log:
@@ -60,22 +82,37 @@ def read(path: Path) -> Log:
         return Log(path=path, events=(), problems=(unreadable,), sha256=NO_CONTENT)
     events: list[Event] = []
     problems: list[Problem] = []
+    remarks: dict[str, list[int]] = {}
     token = TOKEN.encode()
     is_plain = not content.translate(None, PLAIN)
     for number, raw in enumerate(_lines(content), start=1):
         if token not in raw:
             continue
-        parsed = parse_line(raw.decode("utf-8", errors="replace"), number, is_plain=is_plain)
+        parsed = parse_line(raw.decode("utf-8", errors="replace"), number, is_plain=is_plain, remarks=remarks)
         if isinstance(parsed, Event):
             events.append(parsed)
         elif parsed is not None:
             problems.append(parsed)
+    if not events and not problems and (foreign := foreign_format(content)):
+        problems.append(Problem(line=0, message=foreign, official=READ))
     return Log(
         path=path,
         events=tuple(events),
         problems=tuple(problems),
         sha256=hashlib.sha256(content).hexdigest(),
+        remarks=tuple(Remark(line=at[0], message=text, count=len(at)) for text, at in remarks.items()),
     )
+
+
+def foreign_format(content: bytes) -> str | None:
+    """Reason for which a file without any event is unreadable, if it is in a known format of another kind."""
+    head = content[:HEAD_BYTES]
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")) or TOKEN.encode("utf-16-le") in head:
+        return "the file is in UTF-16, which no checker reads; convert it with `iconv -f UTF-16 -t UTF-8`"
+    old = OLD_TOKEN.search(head)
+    if old is not None:
+        return f"the lines begin with {old[0].decode()}, the format of a round before 0.7, which is not read"
+    return None
 
 
 def _lines(content: bytes) -> list[bytes]:
@@ -109,10 +146,12 @@ def _first(content: bytes, key: str) -> Event | None:
     return None
 
 
-def parse_line(text: str, line: int, *, is_plain: bool = False) -> Event | Problem | None:
+def parse_line(
+    text: str, line: int, *, is_plain: bool = False, remarks: dict[str, list[int]] | None = None
+) -> Event | Problem | None:
     """Parse one line: an event, a problem, or None for a line without the token. `is_plain` states that it has only
-    `PLAIN` bytes."""
-    _, token, rest = text.rpartition(TOKEN)
+    `PLAIN` bytes. `remarks` collects the numbers of malformed lines that are read."""
+    before, token, rest = text.rpartition(TOKEN)
     if not token:
         return None
     rest = rest.strip()
@@ -124,28 +163,55 @@ def parse_line(text: str, line: int, *, is_plain: bool = False) -> Event | Probl
             files.refuse_depth(fields)
     except (ValueError, RecursionError):
         end = "" if rest.endswith("}") else " (the line ends in the middle)"
-        return Problem(line=line, message=f"not JSON{end}: {_shortened(rest)}")
+        return Problem(line=line, message=f"not JSON{end}: {_shortened(rest)}", text=rest[:HEAD_BYTES])
     if not is_plain and ("\\" in rest or not rest.isprintable()):
         fields = plain_value(fields)
-    reason = _malformed(fields)
+    reason, official = _malformed(fields)
     if reason:
-        return Problem(line=line, message=f"{reason}: {_shortened(rest)}")
+        return Problem(line=line, message=f"{reason}: {_shortened(rest)}", official=official)
+    if TOKEN in before:
+        _remark(remarks, "several events on one line, of which the last is read", line)
+    time_ms, metadata = fields["time_ms"], fields["metadata"]
+    if isinstance(time_ms, str):
+        time_ms = float(time_ms)
+        _remark(remarks, "time_ms is a text", line)
+    if not isinstance(metadata, dict):
+        metadata = OtherMetadata(metadata)
+        _remark(remarks, "metadata is not an object", line)
     event_type = str(fields.get("event_type"))
-    return Event(fields["key"], fields["value"], int(fields["time_ms"]), event_type, fields["metadata"], line)
+    return Event(fields["key"], fields["value"], int(time_ms), event_type, metadata, line)
 
 
-def _malformed(fields: Any) -> str | None:
+def _remark(remarks: dict[str, list[int]] | None, message: str, line: int) -> None:
+    if remarks is not None:
+        remarks.setdefault(message, []).append(line)
+
+
+def _malformed(fields: Any) -> tuple[str | None, str]:
+    """Reason for which an object is no event, and what the official parser does with it."""
     if not isinstance(fields, dict):
-        return "not an object"
+        return "not an object", REFUSED if fields is None else CRASH
     try:
-        key, time_ms, metadata, _ = fields["key"], fields["time_ms"], fields["metadata"], fields["value"]
+        key, time_ms, _, _ = fields["key"], fields["time_ms"], fields["metadata"], fields["value"]
     except KeyError:
-        return f"without {', '.join(sorted(FIELDS - fields.keys()))}"
-    if isinstance(time_ms, bool) or not isinstance(time_ms, (int, float)) or not -1e18 < time_ms < 1e18:
-        return "time_ms is not a time"
-    if not isinstance(key, str):
-        return "key is not a text"
-    return None if isinstance(metadata, dict) else "metadata is not an object"
+        return f"without {', '.join(sorted(FIELDS - fields.keys()))}", CRASH
+    official = _official_time(time_ms)
+    if isinstance(time_ms, bool) or official != READ or not -1e18 < float(time_ms) < 1e18:
+        return "time_ms is not a time", official
+    return (None if isinstance(key, str) else "key is not a text"), READ
+
+
+def _official_time(time_ms: Any) -> str:
+    """What the official parser does with a time: it takes whatever `float` takes."""
+    if isinstance(time_ms, str) and len(time_ms) > LONGEST_TIME:
+        return REFUSED
+    try:
+        float(time_ms)
+    except ValueError:
+        return REFUSED
+    except (TypeError, OverflowError):
+        return CRASH
+    return READ
 
 
 def _shortened(text: str) -> str:

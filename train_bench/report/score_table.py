@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from train_bench.core.escape import plain
+from train_bench.judge.energy import WITHOUT_LOGS
 from train_bench.judge.statistics import MOST_RUNS
 from train_bench.report.console import print_line
 
@@ -67,6 +68,8 @@ def summary(score: Mapping[str, Any]) -> list[str]:
         lines.append(f"cost to the target {score['cost']:.4g} at the given price per hour")
     if score.get("energy") is not None:
         lines.append(_energy(score["energy"]))
+    elif score.get("energy_reason") not in (None, WITHOUT_LOGS):
+        lines.append(f"energy unknown: {score['energy_reason']}")
     if score.get("restarts") is not None:
         lines += _restarts(score["restarts"])
     if score.get("peers") is not None:

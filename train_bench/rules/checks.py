@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
-from train_bench.core.event import Event
+from train_bench.core.event import Event, raw_metadata
 from train_bench.rules.errata import Erratum
 from train_bench.rules.rulefile import OF_NUMBERS, Check, KeyRule, RuleFile
 from train_bench.rules.ruleset import BenchmarkRules
@@ -120,6 +120,11 @@ class Checking:
         self._absent: list[Failure] = []
         self._enqueue(rules.start)
 
+    @property
+    def crash(self) -> str | None:
+        """Exception that ends the official checker, which does not guard targets and code after the last line."""
+        return next((file.crash for file in self._files if file.crash is not None), None)
+
     def feed(self, *events: Event) -> None:
         """Feed the next lines. Files share nothing, so each may take all lines before the next does."""
         self._events += events
@@ -180,6 +185,7 @@ class _FileCheck:
     def __init__(self, file: RuleFile, enqueue: Callable[[str], None]) -> None:
         self.keys = file.keys
         self.failures: list[Failure] = []
+        self.crash: str | None = None
         self.wants_whole_log = file.begin is not None and "loglines" in file.begin.co_names
         self._file = file
         known = {"enqueue_config": enqueue, "is_integer": _is_integer, "math": math, **OF_NUMBERS}
@@ -231,8 +237,15 @@ class _FileCheck:
                 failures += _execute(rule.after, line, state, scope)
         if first and rule.first_checks:
             failures += _failed(rule.first_checks, line, state, scope)
-        if rule.at_least_one is not None and not _failed((rule.at_least_one,), line, state, scope):
+        if rule.at_least_one is not None and self._reaches(rule.at_least_one, scope):
             self._reached.add(line.key)
+
+    def _reaches(self, target: Check, scope: dict[str, Any]) -> bool:
+        try:
+            return bool(eval(target.code, self._state, scope))
+        except Exception as error:  # a value of the wrong type reaches no target
+            self.crash = self.crash or _said(error)
+            return False
 
     def finish(self) -> list[Failure]:
         """Failures after the last line: targets, counts, final checks."""
@@ -252,6 +265,10 @@ class _FileCheck:
         try:
             if self._file.end_before is not None:
                 exec(self._file.end_before, self._state)
+        except Exception as error:
+            self.crash = self.crash or _said(error)
+            return [Failure(kind="end", key=None, rule=_said(error))]
+        try:
             broken = [item for item in self._file.end_checks if not eval(item.code, self._state)]
         except Exception as error:
             return [Failure(kind="end", key=None, rule=_said(error))]
@@ -267,7 +284,7 @@ class _FileCheck:
 
 
 def _line(event: Event) -> _Line:
-    value = {"value": event.value, "metadata": event.metadata}
+    value = {"value": event.value, "metadata": raw_metadata(event)}
     return _Line(event.time_ms, event.key, value, event.line, event.key)
 
 

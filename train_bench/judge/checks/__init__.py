@@ -15,7 +15,7 @@ from train_bench.judge.checks.campaign_checks import (
 )
 from train_bench.judge.checks.case import EntryCase, LogCase
 from train_bench.judge.checks.convergence import check_against_rcps
-from train_bench.judge.checks.ending import check_end, check_lines
+from train_bench.judge.checks.ending import check_end, check_format, check_lines
 from train_bench.judge.checks.interrupted import check_interruptions
 from train_bench.judge.checks.ranks import check_ranks
 from train_bench.judge.checks.rates import check_rates
@@ -33,6 +33,7 @@ from train_bench.logs.record import RunRecord
 LOG_CHECKS: tuple[Callable[[LogCase], Iterable[Finding]], ...] = (
     check_end,
     check_lines,
+    check_format,
     check_rule_files,
     check_rules_text,
     check_seed,

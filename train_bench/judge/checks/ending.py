@@ -1,9 +1,10 @@
-"""End of a run: processes that died, a log that was cut off, unreadable lines."""
+"""End of a run: processes that died, a log that was cut off, unreadable and malformed lines."""
 
 from __future__ import annotations
 
 from train_bench.judge.checks.case import LogCase
-from train_bench.judge.finding import BREAKS, SLOW, Finding, finding
+from train_bench.judge.finding import BREAKS, REVIEW, SLOW, Finding, finding
+from train_bench.logs.log import Remark
 from train_bench.logs.record import DIED
 
 
@@ -30,3 +31,18 @@ def check_lines(case: LogCase) -> list[Finding]:
         check, grade = ("died", SLOW) if cut_off else ("parse", BREAKS)
         findings.append(finding(record, rules, check, message, line=problem.line, grade=grade))
     return findings
+
+
+def check_format(case: LogCase) -> list[Finding]:
+    """Malformed lines that are read because the official parser reads them."""
+    record, rules = case.record, case.rules
+    return [
+        finding(record, rules, "format", malformed(one), line=one.line, grade=REVIEW)
+        for one in case.log.remarks
+    ]
+
+
+def malformed(remark: Remark) -> str:
+    """Malformed lines of one kind as a sentence."""
+    lines = "One line" if remark.count == 1 else f"{remark.count} lines"
+    return f"{lines}: {remark.message}; the official parser reads such lines in the same way."

@@ -18,8 +18,9 @@ from typing import Any, TypeGuard
 from train_bench.core import files
 from train_bench.core.escape import plain
 from train_bench.judge.checks.campaign_checks import Changes
+from train_bench.judge.checks.ending import malformed
 from train_bench.judge.checks.submission import accelerators_of, count_of, description_of
-from train_bench.judge.energy import plain_number
+from train_bench.judge.energy import plain_number, without_power
 from train_bench.judge.entry import Judgement, judge_entry
 from train_bench.judge.finding import REVIEW, Finding
 from train_bench.judge.locate import Location
@@ -27,9 +28,9 @@ from train_bench.logs import log
 from train_bench.logs.log import Log
 from train_bench.logs.record import RunRecord
 
-SLOWEST_RATE_S = 1.5
-"""Largest median interval between two power readings, in seconds; the rules require one reading per
-second."""
+SLOWEST_RATE_S = 1.05
+"""Largest median interval between two power readings, in seconds; the rules require at least one reading per
+second of the timed part."""
 
 LONGEST_GAP_S = 3.0
 FEWEST_READINGS = 60
@@ -331,6 +332,18 @@ def _power(location: Location, records: Sequence[RunRecord], nodes: int | None) 
             yield _finding(str(measured[0].parent), "power_nodes", message, value=len(measured))
         for path in measured:
             yield from _of_node(path, record)
+        for path in sorted((folder / Path(record.file).stem).glob("sw_*.txt")):
+            yield from _of_switch(path)
+
+
+def _of_switch(path: Path) -> Iterator[Finding]:
+    """A switch is estimated by `interconnect_power_est`; the official summarizer takes no readings of one."""
+    events = log.read(path).events
+    if not any(event.key == "interconnect_power_est" for event in events):
+        message = (
+            "The log of a switch has no interconnect_power_est; the official summarizer counts it as 0 W."
+        )
+        yield _finding(str(path), "power_switch", message, key="interconnect_power_est", value=0)
 
 
 def _of_node(path: Path, record: RunRecord) -> Iterator[Finding]:
@@ -340,14 +353,20 @@ def _of_node(path: Path, record: RunRecord) -> Iterator[Finding]:
         for event in read.events
         if event.key == "power_reading" and (watts := plain_number(event.value)) is not None
     )
+    for remark in read.remarks:
+        yield _finding(str(path), "power_format", malformed(remark), line=remark.line, value=remark.count)
     if not readings:
-        yield _finding(str(path), "power_few", "The power log has no readings.", value=0)
+        yield _finding(str(path), "power_few", f"The power log {without_power(read.events)}.", value=0)
         return
     times = [seconds for seconds, _ in readings]
     marks = {event.key: event.time_ms / 1000 for event in read.events}
-    begun = min(marks.get("power_measurement_start", times[0]), times[0])
-    ended = max(marks.get("power_measurement_stop", times[-1]), times[-1])
-    between = [after - before for before, after in itertools.pairwise(times)]
+    start_mark = marks.get("power_measurement_start", times[0])
+    stop_mark = marks.get("power_measurement_stop", times[-1])
+    begun, ended = min(start_mark, times[0]), max(stop_mark, times[-1])
+    if stop_mark <= start_mark:
+        message = "power_measurement_stop is not after power_measurement_start; the last reading ends the measurement."
+        yield _finding(str(path), "power_window", message, key="power_measurement_stop", value=stop_mark)
+    between = _timed(times, record)
     if len(readings) < FEWEST_READINGS:
         message = (
             f"The power log has {len(readings)} readings; the rules suggest a longer measurement below "
@@ -360,10 +379,9 @@ def _of_node(path: Path, record: RunRecord) -> Iterator[Finding]:
             "second."
         )
         yield _finding(str(path), "power_rate", message, value=statistics.median(between))
-    gaps = [*between, times[0] - begun, ended - times[-1]]
-    if max(gaps) > LONGEST_GAP_S:
-        message = f"The power log has a gap of {max(gaps):.1f} s."
-        yield _finding(str(path), "power_gap", message, value=max(gaps))
+    gap = max(_timed([begun, *times, ended], record), default=0.0)
+    if gap > LONGEST_GAP_S:
+        yield _finding(str(path), "power_gap", f"The power log has a gap of {gap:.1f} s.", value=gap)
     if len(readings) >= CONSTANT and len({watts for _, watts in readings}) == 1:
         message = f"All {len(readings)} readings are {readings[0][1]:g} W; readings of a power meter vary."
         yield _finding(str(path), "power_constant", message, value=readings[0][1])
@@ -376,6 +394,17 @@ def _of_node(path: Path, record: RunRecord) -> Iterator[Finding]:
         if begun > stopped or ended < started:
             message = "The power log does not overlap the run; check the clocks."
         yield _finding(str(path), "power_window", message, value=[late, early])
+
+
+def _timed(times: Sequence[float], record: RunRecord) -> list[float]:
+    """Intervals between times in seconds, of those that lie in the timed part of a run, or of all if that is
+    unknown."""
+    pairs = list(itertools.pairwise(times))
+    if record.started_ms is not None and record.minutes is not None:
+        started = record.started_ms / 1000
+        stopped = started + 60 * record.minutes
+        pairs = [pair for pair in pairs if pair[1] > started and pair[0] < stopped]
+    return [after - before for before, after in pairs]
 
 
 def _changed(before: Judgement, after: Judgement) -> Iterator[Finding]:

@@ -1,0 +1,38 @@
+"""Small inputs made after public reports (`../shared/cases`), each judged as its expected.txt says."""
+
+import json
+
+import pytest
+
+from tests.command_line import typed
+from tests.needs import CASES
+
+
+def case(name):
+    folder = CASES / name
+    if not folder.is_dir():
+        pytest.skip(f"the case is not here ({folder})")
+    return folder
+
+
+def entries_of(path, *options):
+    answer = json.loads(typed("score", str(path), "--json", *options).stdout)
+    return answer["entries"], answer
+
+
+def test_seeds_before_4_1():
+    folder = case("seeds-before-4.1") / "v4.0"
+    judged = typed("judge", str(folder))
+    assert judged.returncode == 0
+    assert "VALID" in judged.stdout and "NOT VALID" not in judged.stdout
+    assert "[seed, for review]" in judged.stdout
+    assert "ac0096c" in judged.stdout
+
+
+def test_power_metadata_text():
+    folder = case("power-metadata-text") / "v4.0"
+    ((entry,), _) = entries_of(folder)
+    assert entry["energy"]["joules"] == pytest.approx(4.57e6, rel=0.02)
+    reviewed = typed("review", str(folder)).stdout
+    assert "Power was read every 2.0 s" in reviewed
+    assert "no reading" not in reviewed.lower()
