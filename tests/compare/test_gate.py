@@ -193,17 +193,21 @@ def test_a_limit_is_a_percentage(text):
 @pytest.mark.parametrize(
     ("factor", "code", "words"),
     [
-        (1.15, 1, "B is slower than A by more than 3 %: it takes 15 % more time; the lower confidence bound"),
+        (
+            1.15,
+            1,
+            "B is slower than A by more than 3 %: it takes 1.15 times as long; the lower confidence bound",
+        ),
         (
             1.0,
             0,
-            "B is not slower than A by more than 3 %: it takes 0.0 % more time; the upper confidence bound",
+            "B is not slower than A by more than 3 %: it takes 1 times as long; the upper confidence bound",
         ),
         (
             1.04,
             3,
             (
-                "Undecided whether B is slower than A by more than 3 %: it takes 4.0 % more time, confidence "
+                "Undecided whether B is slower than A by more than 3 %: it takes 1.04 times as long, confidence "
                 "bounds"
             ),
         ),

@@ -249,7 +249,8 @@ def _rcp_test(
         record.convergence if counts(verdict, rules) else None
         for record, verdict in zip(records, verdicts, strict=True)
     ]
-    compared = rcp.verdict(case.points, rules, common_batch_size(records, rules), convergences)
+    broken = sum(verdict.converged and not counts(verdict, rules) for verdict in verdicts)
+    compared = rcp.verdict(case.points, rules, common_batch_size(records, rules), convergences, broken)
     counted = sorted({record.counted for record in records if record.convergence is not None})
     if rules.counted in ("epoch_num", "samples_count") or not counted:
         return compared

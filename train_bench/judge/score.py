@@ -12,11 +12,15 @@ from typing import Any
 from train_bench.judge.checks import verified
 from train_bench.judge.checks.ranks import disturbance
 from train_bench.judge.compliance import RunVerdict
+from train_bench.judge.finding import BREAKS
 from train_bench.judge.official.official_verdict import OfficialVerdict
 from train_bench.judge.rcp import FAIL, MISSING, RcpVerdict
 from train_bench.judge.statistics import olympic_interval, olympic_mean
 from train_bench.logs.record import RunRecord
 from train_bench.rules.ruleset import BenchmarkRules
+
+MOST_NAMES = 3
+"""Names of logs that one reason lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,17 +316,11 @@ def _reasons(
     ]
     allowed = rules.runs if origin.alone else rules.drop  # a log by itself may be one of the failed runs
     if len(failed) > allowed:
-        listed = ", ".join(str(index) for index in failed)
-        what = "did not converge" if rules.strict else "did not converge or break the rules"
         reasons.append(
-            f"{len(failed)} run(s) {what} (index {listed}); at most {allowed} may fail, counted as the "
-            "slowest."
+            f"{failed_runs(records, verdicts, rules)}; at most {allowed} may fail, counted as the slowest."
         )
-    for record, verdict in zip(records, verdicts, strict=True):
-        if not verdict.compliant and (rules.strict or origin.alone or len(failed) > allowed):
-            reasons.append(
-                f"{Path(record.file).name} breaks the rules; `train-bench judge` lists the violations."
-            )
+    if rules.strict or origin.alone or len(failed) > allowed:
+        reasons += _violations(records, verdicts)
     if origin.scaling == "weak":
         trained = len(records) - len(failed)
         if trained < rules.runs <= in_all:
@@ -350,3 +348,39 @@ def _single_log(rules: BenchmarkRules, verdicts: Sequence[RunVerdict]) -> str:
     """Sentence on a log that was given by itself and breaks no rule."""
     slow = "" if all(verdict.converged for verdict in verdicts) else ", but its run did not converge"
     return f"this log follows the rules{slow}; 1 of {rules.runs} runs, no score"
+
+
+def failed_runs(records: Sequence[RunRecord], verdicts: Sequence[RunVerdict], rules: BenchmarkRules) -> str:
+    """Runs that do not count, by cause: a run that breaks rules may well have converged."""
+    slow = [record.index for record, verdict in zip(records, verdicts, strict=True) if not verdict.converged]
+    broken = [
+        record.index
+        for record, verdict in zip(records, verdicts, strict=True)
+        if verdict.converged and not counts(verdict, rules)
+    ]
+    causes = ((slow, "did not converge"), (broken, "converged but broke the rules"))
+    return " and ".join(
+        f"{len(indices)} run(s) {what} (index {', '.join(map(str, indices))})"
+        for indices, what in causes
+        if indices
+    )
+
+
+def _violations(records: Sequence[RunRecord], verdicts: Sequence[RunVerdict]) -> list[str]:
+    """Logs that break rules, with the first violation of each; those with the same one in one sentence."""
+    logs: dict[str, list[str]] = {}
+    for record, verdict in zip(records, verdicts, strict=True):
+        messages = [finding.message for finding in verdict.findings if finding.grade == BREAKS]
+        if messages:
+            more = f" And {len(messages) - 1} more violation(s)." if len(messages) > 1 else ""
+            logs.setdefault(f"{messages[0]}{more}", []).append(Path(record.file).name)
+    return [
+        f"{_listed(names)} {'breaks' if len(names) == 1 else 'break'} the rules: {said}"
+        for said, names in logs.items()
+    ]
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) <= MOST_NAMES:
+        return ", ".join(names)
+    return f"{', '.join(names[:2])} and {len(names) - 2} more"

@@ -1,0 +1,31 @@
+"""Small inputs made after public problems: each is answered as its `expected.txt` says."""
+
+import re
+
+import pytest
+
+from tests.command_line import typed
+from tests.needs import ROOT
+
+CASES = ROOT.parent / "shared" / "cases"
+
+
+def case(name):
+    """Folder of a case, which may be absent."""
+    folder = CASES / name
+    if not folder.is_dir():
+        pytest.skip("the small inputs are not here (../shared/cases)")
+    return folder
+
+
+def test_equal_after_rounding():
+    done = typed("judge", str(case("equal-after-rounding") / "logs"), "--ruleset", "4.0.0")
+    numbers = re.findall(r"(\d+\.\d+)(?: is)? (?:above|below) (\d+\.\d+)", done.stdout)
+    assert numbers and all(one != other for one, other in numbers)
+
+
+def test_rule_break_is_not_missed_target():
+    done = typed("judge", str(case("rule-break-is-not-missed-target") / "logs"), "--ruleset", "3.1.0")
+    assert done.stdout.count(": success, converged") == 5
+    assert "did not converge" not in done.stdout
+    assert "train-bench judge" not in done.stdout
