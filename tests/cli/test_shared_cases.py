@@ -1,6 +1,7 @@
 """Small inputs made after public problems: each is answered as its `expected.txt` says."""
 
 import re
+import shlex
 
 import pytest
 
@@ -29,3 +30,24 @@ def test_rule_break_is_not_missed_target():
     assert done.stdout.count(": success, converged") == 5
     assert "did not converge" not in done.stdout
     assert "train-bench judge" not in done.stdout
+
+
+def commands(name):
+    """Commands of a case, in words."""
+    lines = (case(name) / "cmd.sh").read_text().splitlines()
+    return [shlex.split(line)[1:] for line in lines if line.startswith("TRAIN_BENCH ")]
+
+
+def test_address_with_port():
+    for words in commands("address-with-port"):
+        done = typed(*words)
+        assert done.returncode == 2
+        assert "the port belongs in launcher.master_port" in done.stderr
+
+
+def test_words_hydra_cannot_read():
+    for words in commands("words-hydra-cannot-read"):
+        done = typed(*words)
+        assert done.returncode == 2, words
+        assert words[-1].partition("=")[0] in done.stderr
+        assert "hydra.run.dir has no effect" in done.stderr or "quote it for Hydra" in done.stderr

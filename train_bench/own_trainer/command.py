@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.core import files, plugins
+from train_bench.core.excerpt import shorten
 from train_bench.core.job import PLAN_DIGEST, Command, Job, plan_digest, read_job
 from train_bench.errors import LaunchError, TrainBenchError
 from train_bench.own_trainer import leftovers
@@ -359,7 +360,7 @@ def _last_words(job: Job, place: Place) -> str:
     with contextlib.suppress(OSError), (job.ranks_folder / f"rank_{place.rank}.stderr").open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 2**14))
         lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-        return lines[-1][:LONGEST_WORDS] if lines else ""
+        return shorten(lines[-1], LONGEST_WORDS) if lines else ""
     return ""
 
 
