@@ -51,3 +51,9 @@ def test_words_hydra_cannot_read():
         assert done.returncode == 2, words
         assert words[-1].partition("=")[0] in done.stderr
         assert "hydra.run.dir has no effect" in done.stderr or "quote it for Hydra" in done.stderr
+
+
+def test_one_seed_for_all_runs():
+    folder = case("one-seed-for-all-runs")
+    done = typed("compare", str(folder / "a"), str(folder / "b"), "--ruleset", "4.0.0")
+    assert "All 5 runs of A have seed 7, so the confidence interval holds for this seed only." in done.stdout

@@ -16,6 +16,7 @@ from train_bench.judge.finding import BREAKS
 from train_bench.judge.official.official_verdict import OfficialVerdict
 from train_bench.judge.rcp import FAIL, MISSING, RcpVerdict
 from train_bench.judge.statistics import olympic_interval, olympic_mean
+from train_bench.logs.log import NO_CONTENT
 from train_bench.logs.record import RunRecord
 from train_bench.rules.ruleset import BenchmarkRules
 
@@ -81,6 +82,7 @@ class ScoredRun:
     processor_lost: float | None
     counted: bool
     dropped: bool
+    sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +203,7 @@ def make_score(
         olympic_minutes=olympic if known else None,
         stdev_minutes=statistics.stdev(finite) if len(finite) > 1 else None,
         ci95_minutes=_interval(chosen, rules.drop, factor)
-        if known and len(finite) > 1 and min(finite) > 0
+        if known and len(finite) > 1 and min(finite) > 0 and not _copies(chosen_records)
         else None,
         samples_to_target=samples,
         samples_per_second=speed,
@@ -258,6 +260,12 @@ def _dropped(times: Sequence[float], drop: int) -> set[int]:
     return set(order[:drop]) | set(order[len(order) - drop :]) if len(times) > 2 * drop else set()
 
 
+def _copies(records: Sequence[RunRecord]) -> bool:
+    """True if a log is a copy of another, so that the times are no independent ones."""
+    known = [record.sha256 for record in records if record.sha256 != NO_CONTENT]
+    return len(set(known)) < len(known)
+
+
 def _interval(times: Sequence[float], drop: int, factor: float) -> tuple[float, float]:
     """Confidence interval of the score: that of the olympic mean, times the RCP factor, which is taken as exact."""
     low, high = olympic_interval(times, drop)
@@ -281,6 +289,7 @@ def _scored(record: RunRecord, verdict: RunVerdict, *, counted: bool, dropped: b
         processor_lost=record.processor_lost,
         counted=counted,
         dropped=dropped,
+        sha256=record.sha256,
     )
 
 

@@ -76,13 +76,31 @@ def explanation(compared: Mapping[str, Any]) -> list[str]:
                 "The difference in samples to the target is not significant: its 95 % confidence interval includes 1."
             )
     for side in (compared["a"], compared["b"]):
+        lines += dependence(side)
         if side["left_out"]:
             lines.append(
-                f"{side['left_out']} run(s) of {side['label']} are left out: they do not count, or the "
-                "other side lacks their seed."
+                f"{side['left_out']} run(s) of {side['label']} are left out: they do not count, are no independent "
+                "ones, or the other side lacks their seed."
             )
         if not side["valid"]:
             lines.append(f"{side['label']} is not a valid result; `train-bench judge` lists the reasons.")
+    return lines
+
+
+def dependence(side: Mapping[str, Any]) -> list[str]:
+    """Runs of a side that are not independent of each other."""
+    label, lines = side["label"], []
+    if side["one_seed"] is not None:
+        lines.append(
+            f"All {side['runs']} runs of {label} have seed {side['one_seed']}, so the confidence interval holds for "
+            "this seed only."
+        )
+    if side["repeated_seeds"]:
+        lines.append(
+            f"{side['repeated_seeds']} run(s) of {label} repeat a seed and do not count as further runs."
+        )
+    if side["copies"]:
+        lines.append(f"{side['copies']} log(s) of {label} are copies of others and do not count.")
     return lines
 
 

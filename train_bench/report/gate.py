@@ -18,7 +18,16 @@ def show(content: Mapping[str, Any], console: Console) -> None:
 
 
 def sentence(gate: Mapping[str, Any], a: str, b: str) -> str:
-    """Verdict on `b` against `a`, its confidence bounds, and the further runs that would decide."""
+    """Verdict on `b` against `a`, its confidence bounds, the further runs that would decide, and its restrictions."""
+    seeds = [
+        f" All runs of {name} have seed {seed}, so this holds for that seed only."
+        for name, seed in zip((a, b), gate["one_seed"], strict=True)
+        if seed is not None
+    ]
+    return _verdict(gate, a, b) + "".join(seeds)
+
+
+def _verdict(gate: Mapping[str, Any], a: str, b: str) -> str:
     question = f"{b} is slower than {a} by more than {100 * gate['limit']:g} %"
     bounds = gate["bounds"]
     if bounds is None:
