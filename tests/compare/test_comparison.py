@@ -211,7 +211,9 @@ def test_too_few_pairs_are_a_fault_of_neither_side(tmp_path):
         (tmp_path / name).mkdir()
         plan(tmp_path / name)
         sources = ["good" if index in good else "not_converged" for index in range(5)]
-        campaign(tmp_path / name, sources)
+        campaign(
+            tmp_path / name, sources, seconds=[60.0 + len(good) + index + ord(name) for index in range(5)]
+        )
     done = typed("compare", str(tmp_path / "a"), str(tmp_path / "b"))
     assert done.returncode == 2
     assert "have the same seeds, and only 1 of them counts on both sides" in done.stderr

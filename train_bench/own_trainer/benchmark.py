@@ -30,6 +30,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from train_bench import __version__
+from train_bench.core.signals import handle_ending
 from train_bench.errors import OutOfOrder, RequestError
 from train_bench.own_trainer import job
 from train_bench.own_trainer.ranks import Broadcast, OwnRanks
@@ -76,7 +77,7 @@ class Benchmark:
     `broadcast`, which is called by every rank with a value and gives that of rank 0; torch.distributed needs none.
 
     Raises `RequestError` for what the round forbids, and `OutOfOrder` for a call that is not due. A program that ends
-    before its run is decided, by an exception, `sys.exit` or SIGTERM, leaves a log that ends with `aborted`.
+    before its run is decided, by an exception, `sys.exit` or a signal, leaves a log that ends with `aborted`.
     """
 
     def __init__(
@@ -354,11 +355,8 @@ class Benchmark:
     def _watch_the_end(self) -> None:
         """End the log on any exit of this process but SIGKILL."""
         atexit.register(self._end)
-        if (
-            threading.current_thread() is threading.main_thread()
-            and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-        ):
-            signal.signal(signal.SIGTERM, self._terminated)
+        if threading.current_thread() is threading.main_thread():
+            handle_ending(self._terminated)
 
     def _end(self) -> None:
         if os.getpid() != self._process or self._clock is None or self._log is None:

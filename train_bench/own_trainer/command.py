@@ -26,6 +26,7 @@ from typing import Any
 from train_bench.core import files, plugins
 from train_bench.core.excerpt import shorten
 from train_bench.core.job import PLAN_DIGEST, Command, Job, plan_digest, read_job
+from train_bench.core.signals import ENDING
 from train_bench.errors import LaunchError, TrainBenchError
 from train_bench.own_trainer import leftovers
 from train_bench.own_trainer.benchmark import Benchmark
@@ -57,7 +58,7 @@ DATA_BEFORE_RUN_START = "data_before_run_start"
 LONGEST_WORDS = 200
 """Of a program's last line, in the sentence that says how it ended."""
 
-WATCHED = frozenset({signal.SIGCHLD, signal.SIGTERM, signal.SIGINT})
+WATCHED = frozenset({signal.SIGCHLD, signal.SIGINT, *ENDING})
 
 
 def main() -> None:
