@@ -1,11 +1,14 @@
 """Small inputs made after public problems: each is answered as its `expected.txt` says."""
 
+import json
 import re
 import shlex
+import shutil
+import sys
 
 import pytest
 
-from tests.command_line import typed
+from tests.command_line import train_bench, typed
 from tests.needs import ROOT
 
 CASES = ROOT.parent / "shared" / "cases"
@@ -57,3 +60,17 @@ def test_one_seed_for_all_runs():
     folder = case("one-seed-for-all-runs")
     done = typed("compare", str(folder / "a"), str(folder / "b"), "--ruleset", "4.0.0")
     assert "All 5 runs of A have seed 7, so the confidence interval holds for this seed only." in done.stdout
+
+
+@pytest.mark.slow
+def test_launcher_in_the_command(tmp_path):
+    folder, out = case("launcher-in-the-command"), tmp_path / "out"
+    shutil.copy(folder / "mine.py", tmp_path)
+    torchrun = f"{sys.executable} -m torch.distributed.run --standalone"
+    words = [f"command={torchrun} --nproc_per_node=2 mine.py", "benchmark=resnet_mini", "runs=1", "seed=1"]
+    train_bench("run", *words, f"output={out}", cwd=tmp_path)
+    (entry,) = json.loads(typed("score", str(out), "--json").stdout)["entries"]
+    assert entry["world_size"] == 2
+    assert any(
+        "The plan names 1 as ranks of the program, and its logs 2" in said for said in entry["warnings"]
+    )

@@ -80,6 +80,9 @@ class Benchmark:
     before its run is decided, by an exception, `sys.exit` or a signal, leaves a log that ends with `aborted`.
     """
 
+    knows_ranks = True
+    """False where lines of a program are followed: it may have more processes than it says."""
+
     def __init__(
         self,
         benchmark: str | None = None,
@@ -344,10 +347,12 @@ class Benchmark:
         self._log.processor_wait(processors.gather(self._ranks, seen))
         loaded = {name: getattr(sys.modules.get(name), "__version__", None) for name in PACKAGES}
         versions = {name: str(version) for name, version in loaded.items() if version is not None}
+        ran = self._ranks.describe() if self.knows_ranks else None
         self._log.values(
             {
                 "written_by": f"train_bench.Benchmark {__version__}",
                 "program_packages": {"python": platform.python_version(), **versions},
+                **({"program_ranks": ran} if ran is not None else {}),
                 **self._further,
             }
         )

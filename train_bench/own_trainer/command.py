@@ -232,7 +232,9 @@ def _lines(job: Job, job_file: Path, refusals: list[str]) -> Lines:
 
     def benchmark() -> Benchmark:
         os.environ[VARIABLE] = str(job_file)
-        return Benchmark(rank=0, world_size=1)
+        made = Benchmark(rank=0, world_size=1)
+        made.knows_ranks = False
+        return made
 
     def refused(reason: str) -> None:
         refusals.append(reason)
