@@ -11,6 +11,7 @@ import sys
 import zlib
 from pathlib import Path
 
+from train_bench.core.excerpt import last_line
 from train_bench.core.job import Device, Job
 from train_bench.launcher import Death, Launch
 from train_bench.launchers.deepspeed.config import Config, Starter
@@ -104,7 +105,9 @@ class Launcher:
             itself = f"the DeepSpeed launcher itself {how_it_ended(exit_code)}"
             return (Death(rank=None, how=itself),) if exit_code else ()
         code = exit_code - 256 if exit_code >= 256 - signal.NSIG else exit_code
-        return (Death(rank=None, how=f"{how_it_ended(code)} below the DeepSpeed launcher"),)
+        said = last_line(stderr) if code > 0 else None
+        how = f"{how_it_ended(code)} below the DeepSpeed launcher{f': {said}' if said else ''}"
+        return (Death(rank=None, how=how),)
 
 
 def _refuse_installation() -> str | None:

@@ -9,7 +9,7 @@ import sys
 from train_bench.core.job import Job
 from train_bench.launcher import Death, Launch
 from train_bench.launchers.horovod.config import Config
-from train_bench.launchers.parts.exit_codes import how_it_ended
+from train_bench.launchers.parts.exit_codes import how_it_ended, how_it_ended_with
 from train_bench.task import BenchmarkConfig
 
 # horovodrun reports the rank that failed first; its shell reports signal N as 128 + N.
@@ -47,7 +47,10 @@ class Launcher:
             )
         for host in self.config.hosts:
             if not HOST.fullmatch(host):
-                return f"launcher.hosts has {host!r}; a host name may have letters, digits, '.', '_' and '-'."
+                return (
+                    f"launcher.hosts has {host!r}; a host name may have letters, digits, '.', '_' and '-'. Name each "
+                    "host, for example launcher.hosts=[n01,n02]; its ranks are launcher.nproc_per_node."
+                )
         return None
 
     def launch(self, job: Job, rank_argv: tuple[str, ...]) -> Launch:
@@ -70,5 +73,4 @@ class Launcher:
             )
         if exit_code == 0:
             return ()
-        last = stderr.strip().rpartition("\n")[2]
-        return (Death(rank=None, how=f"horovodrun itself {how_it_ended(exit_code)}: {last}"),)
+        return (Death(rank=None, how=f"horovodrun itself {how_it_ended_with(exit_code, stderr)}"),)

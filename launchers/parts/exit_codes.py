@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 
+from train_bench.core.excerpt import last_line
+
 
 def how_it_ended(exit_code: int) -> str:
     """`killed by SIGKILL` for -9, `ended with exit code 3` for 3."""
@@ -13,3 +15,9 @@ def how_it_ended(exit_code: int) -> str:
         return f"killed by {signal.Signals(-exit_code).name}"
     except ValueError:
         return f"killed by signal {-exit_code}"
+
+
+def how_it_ended_with(exit_code: int, stderr: str) -> str:
+    """How a launcher ended by itself, with its own last error line unless a signal killed it."""
+    said = last_line(stderr) if exit_code > 0 else None
+    return how_it_ended(exit_code) + (f": {said}" if said else "")

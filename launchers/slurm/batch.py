@@ -144,10 +144,12 @@ class Batch:
             f"{FIRST_NODE}={slot * self.config.nodes} {_command(run_argv, indices[slot :: self.config.parallel])} &"
             for slot in range(min(self.config.parallel, len(indices)))
         ]
+        again = 'while kill -0 "$process" 2> /dev/null; do wait "$process"; done'
         return [
+            "trap 'kill -TERM $(jobs -p)' HUP TERM USR1 USR2",
             *lines,
             "code=0",
-            'for process in $(jobs -p); do wait "$process" || code=1; done',
+            f'for process in $(jobs -p); do wait "$process" || code=1; {again}; done',
             "exit $code",
         ]
 

@@ -10,7 +10,7 @@ from typing import cast
 from train_bench.core.job import Job
 from train_bench.launcher import Death, Launch
 from train_bench.launcher import Launcher as InnerLauncher
-from train_bench.launchers.parts.exit_codes import how_it_ended
+from train_bench.launchers.parts.exit_codes import how_it_ended, how_it_ended_with
 from train_bench.launchers.slurm.config import Config, Starter
 from train_bench.task import BenchmarkConfig
 
@@ -105,9 +105,8 @@ class Launcher:
         if ended:
             return (Death(rank=None, how="Slurm ended the step: cancelled"),)
         said = SRUN_ERROR.findall(stderr)
-        return (
-            Death(rank=None, how=f"srun: {said[0]}" if said else f"srun itself {how_it_ended(exit_code)}"),
-        )
+        itself = f"srun itself {how_it_ended_with(exit_code, stderr)}"
+        return (Death(rank=None, how=f"srun: {said[0]}" if said else itself),)
 
     def _inner(self) -> InnerLauncher:
         """The launcher that starts the ranks; its hosts are known on the nodes only (`agent.py`)."""

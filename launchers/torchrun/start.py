@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import sys
 
+from train_bench.core.address import refuse_address
 from train_bench.core.job import Job
 from train_bench.launcher import Death, Launch
-from train_bench.launchers.parts.exit_codes import how_it_ended
+from train_bench.launchers.parts.exit_codes import how_it_ended, how_it_ended_with
 from train_bench.launchers.torchrun.config import Config, Rendezvous
 from train_bench.task import BenchmarkConfig
 
@@ -40,6 +41,9 @@ class Launcher:
                 f"launcher.nodes={config.nodes} needs launcher.master_addr, the address of this host that the "
                 f"others can reach."
             )
+        refused = refuse_address("launcher.master_addr", config.master_addr, "launcher.master_port")
+        if refused is not None:
+            return refused
         if config.node_rank != 0:
             return (
                 f"launcher.node_rank={config.node_rank} was requested, but a campaign is begun on host 0; on the "
@@ -97,4 +101,5 @@ class Launcher:
         reported = {int(rank): int(code) for rank, code in FAILURE.findall(stderr)}
         if reported:
             return tuple(Death(rank=rank, how=how_it_ended(code)) for rank, code in reported.items())
-        return (Death(rank=None, how=f"torchrun itself {how_it_ended(exit_code)}"),) if exit_code else ()
+        how = f"torchrun itself {how_it_ended_with(exit_code, stderr)}"
+        return (Death(rank=None, how=how),) if exit_code else ()

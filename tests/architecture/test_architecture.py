@@ -61,7 +61,11 @@ MAY_SEE = {
 }
 
 ONLY_IN = {
-    "hydra": {"train_bench/cli/hydra_app.py", "train_bench/plan/run_config.py"},
+    "hydra": {
+        "train_bench/cli/hydra_app.py",
+        "train_bench/cli/override_errors.py",
+        "train_bench/plan/run_config.py",
+    },
     "omegaconf": {"train_bench/cli/hydra_app.py", "train_bench/plan/run_config.py"},
     "mlperf_logging": {"train_bench/run/events.py", "train_bench/judge/official/installed_checkers.py"},
     "sqlite3": {f"train_bench/store/{name}.py" for name in ("schema", "feed", "history")},

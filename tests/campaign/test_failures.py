@@ -167,3 +167,10 @@ def test_a_launcher_that_knows_nothing_is_told_by_its_exit_code(planned):
     assert deaths(planned, Silent(), ended, (), whole=False) == (
         Death(rank=None, how="the launcher ended with exit code 7, and the log has no run_stop"),
     )
+
+
+def test_a_run_whose_ranks_never_started_is_told_with_the_last_error_of_its_launcher(planned):
+    stderr = "ValueError: the endpoint 192.0.2.1:1:1 is no address\nbye\n"
+    ended = Ended(exit_code=-15, stderr=stderr, reason="only 0 started")
+    found = [death.how for death in deaths(planned, FakeLauncher(), ended, (), whole=False)]
+    assert found == ["only 0 started", f"last error of the launcher: {stderr.splitlines()[0]}"]

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -102,3 +103,15 @@ def test_a_package_that_is_not_installed_is_told_where_the_benchmark_needs_it(mo
     with pytest.raises(RequestError, match=r"\(sklearn\): pip install 'train-bench\[references\]'\. Nothing"):
         preflight.refuse_missing_packages(replace(job(tmp_path), reference="resnet"))
     preflight.refuse_missing_packages(replace(job(tmp_path), reference="bert"))
+
+
+def test_a_rendezvous_on_a_port_that_is_taken_is_refused(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        options = {"master_addr": "127.0.0.1", "master_port": port, "node_rank": 0}
+        two = job(tmp_path, nodes=2, launcher_config=options)
+        with pytest.raises(RequestError, match=f"launcher.master_port={port} is in use on this host"):
+            preflight.refuse_port(two)
+        preflight.refuse_port(replace(two, launcher_config=options | {"node_rank": 1}))

@@ -1,11 +1,14 @@
 """Every wrong request gets one clear sentence and exit code 2, and starts nothing."""
 
+import shlex
 from pathlib import Path
 
 import pytest
 
 from tests.command_line import train_bench, typed
+from train_bench.cli import override_errors
 from train_bench.core import files
+from train_bench.errors import RequestError
 from train_bench.logs.record import read_record
 from train_bench.plan import discover
 from train_bench.rules import ruleset
@@ -162,3 +165,46 @@ def test_a_spoilt_result_is_judged_with_a_sentence(whole, what, sentence, valid,
     assert answer.stderr == ""
     assert answer.returncode == (0 if valid else 1), answer.stdout
     assert ("NOT VALID" in answer.stdout) is not valid
+
+
+@pytest.mark.parametrize(
+    ("word", "place", "typed_so"),
+    [
+        ("output=/tmp/run_a=1,b=2", "at '=' (character 18)", "'output=\"/tmp/run_a=1,b=2\"'"),
+        ("system.submission_org=A&B [lab]", "at '&' (character 24)", "'system.submission_org=\"A&B [lab]\"'"),
+        ("data_dir=~/data", "at '~' (character 10)", "'data_dir=\"~/data\"'"),
+        ("launcher.hosts=[n[01-03]]", "at '[' (character 18)", "'launcher.hosts=[\"n[01-03]\"]'"),
+        ("output=/tmp/a,b", "several values (',' is character 14)", "'output=\"/tmp/a,b\"'"),
+        ("output=café", "at 'é' (character 11)", "'output=\"café\"'"),
+        ("output={a", "at its end: a bracket or a quote is not closed", "'output=\"{a\"'"),
+        ("output=it's", "(character 10)", "'output=\"it'\"'\"'s\"'"),
+    ],
+)
+def test_a_word_that_hydra_cannot_read_is_shown_with_the_place_and_its_quoted_form(word, place, typed_so):
+    with pytest.raises(RequestError) as refused:
+        override_errors.refuse_unreadable([word])
+    assert word in str(refused.value) and place in str(refused.value)
+    assert str(refused.value).endswith(typed_so)
+    (quoted,) = shlex.split(typed_so)
+    override_errors.refuse_unreadable([quoted])
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["hydra.run.dir=/tmp/x", "+hydra.verbose=true", "hydra/job_logging=default", "hydra.sweep.subdir=x"],
+)
+def test_an_option_of_hydra_without_an_effect_is_refused(word):
+    with pytest.raises(RequestError, match="has no effect in train-bench"):
+        override_errors.refuse_unreadable([word])
+
+
+def test_what_hydra_reads_and_obeys_passes():
+    words = [
+        "hydra/launcher=joblib",
+        "hydra.launcher.n_jobs=2",
+        "--config-dir",
+        "DIR",
+        "command=a=b, 'c d'",
+        "runs=2,3",
+    ]
+    override_errors.refuse_unreadable(words, sweeping=True)

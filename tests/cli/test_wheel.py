@@ -155,7 +155,7 @@ def test_a_light_install_has_nothing_that_the_references_bring(light):
         ("-sc query=bash", 0, "benchmark=resnet_mini"),
         ("judge slow --ruleset mini-1.0", 1, "RCP fail: mean of 3.00 epochs"),
         ("score slow --ruleset mini-1.0 --markdown", 1, "resnet_mini"),
-        ("compare slow fast --ruleset mini-1.0", 0, "% faster"),
+        ("compare slow fast --ruleset mini-1.0", 0, "is faster than"),
     ],
 )
 def test_a_light_install_lists_plans_judges_scores_and_compares(light, arguments, code, printed):

@@ -4,11 +4,14 @@ import json
 import math
 import shutil
 import statistics
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from tests.judge.campaigns import MINI, campaign, plan
 from train_bench.errors import LogError, RequestError, UnknownName
+from train_bench.judge.score import failed_runs
 from train_bench.judge.tree import judge_folder
 
 GOOD = ["good"] * MINI.runs
@@ -285,3 +288,22 @@ def test_runs_are_in_the_order_of_their_numbers(planned):
 def test_judging_twice_says_the_same(planned):
     campaign(planned, [*GOOD[:4], "not_converged"])
     assert judge(planned).as_json() == judge(planned).as_json()
+
+
+def test_a_violation_of_several_logs_is_said_once_and_names_the_cause(planned):
+    sources = [*["bad_momentum"] * 4, "good"]
+    score = judge(campaign(planned, sources)).score
+    said = [reason for reason in score.reasons if "break the rules" in reason]
+    assert len(said) == 1 and said[0].startswith("result_0.txt, result_1.txt and 2 more break the rules: ")
+    assert "momentum" in said[0] and "train-bench judge" not in said[0]
+
+
+def test_in_an_official_round_the_causes_are_counted_apart():
+    rules = replace(MINI, strict=False, drop=1)
+    records = [SimpleNamespace(index=index) for index in range(4)]
+    converged = [False, True, True, True]
+    verdicts = [SimpleNamespace(converged=one, compliant=False) for one in converged[:3]]
+    verdicts.append(SimpleNamespace(converged=True, compliant=True))
+    assert failed_runs(records, verdicts, rules) == (
+        "1 run(s) did not converge (index 0) and 2 run(s) converged but broke the rules (index 1, 2)"
+    )

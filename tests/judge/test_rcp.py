@@ -276,3 +276,14 @@ def test_a_file_that_holds_no_points_is_an_error(ours, content):
     (folder / rules.ruleset / f"{rules.reference}.json").write_text(content)
     with pytest.raises(LogError):
         rcp.load(rules, [folder])
+
+
+def test_a_comparison_of_close_numbers_has_the_digits_that_tell_them_apart():
+    assert rcp._upper_limit(36.0, 35.9996, slower=True).startswith("36.0000 is above 35.9996,")
+    assert rcp._upper_limit(36.0, 35.0, slower=True).startswith("above 35.00,")
+    assert rcp._upper_limit(36.0, 36.0, slower=False).startswith("equal to")
+
+
+def test_runs_that_break_rules_are_said_to_do_so():
+    assert "5 of 5 runs converged but break the rules" in rcp._too_few_that_count(0, 5, 5)
+    assert rcp._too_few_that_count(2, 1, 5).endswith("so none of these counts, and 2 did not converge")

@@ -3,6 +3,8 @@
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.fake_campaigns import composed_config
 from tests.run.fakes import job
 from train_bench.launcher import Death
@@ -76,4 +78,34 @@ def test_torchrun_finds_every_death_in_the_agents_report():
 def test_torchrun_without_a_report_died_itself():
     assert Torchrun(TorchrunConfig()).deaths(-15, "") == (
         Death(rank=None, how="torchrun itself killed by SIGTERM"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("192.0.2.1:29500", "type launcher.master_addr=192.0.2.1 launcher.master_port=29500."),
+        ("node01:1234", "type launcher.master_addr=node01 launcher.master_port=1234."),
+        ("[2001:db8::1]:29500", "type launcher.master_addr=2001:db8::1 launcher.master_port=29500."),
+        ("tcp://node01", "give the name or the IP address of a host"),
+        ("node01,node02", "give the name or the IP address of a host"),
+        ("me@node01", "give the name or the IP address of a host"),
+        ("", "give the name or the IP address of a host"),
+        ("node01", None),
+        ("192.0.2.1", None),
+        ("2001:db8::1", None),
+        ("n-1.cluster_a.example", None),
+    ],
+)
+def test_an_address_is_refused_with_its_port_and_whatever_is_none(address, said):
+    benchmark = composed_config("benchmark=resnet_mini").benchmark
+    refused = Torchrun(TorchrunConfig(nodes=2, master_addr=address)).refuse(benchmark)
+    assert said in refused if said else refused is None
+
+
+def test_torchrun_without_a_report_is_quoted_with_its_last_error():
+    said = "  File x\nRuntimeError: The server socket has failed to listen: EADDRINUSE\n[W rank 0] bye\n"
+    (death,) = Torchrun(TorchrunConfig()).deaths(1, said)
+    assert death.how == (
+        "torchrun itself ended with exit code 1: RuntimeError: The server socket has failed to listen: EADDRINUSE"
     )

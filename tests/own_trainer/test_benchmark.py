@@ -105,7 +105,7 @@ def test_the_log_of_a_program_has_the_order_of_a_references_log_and_names_the_pr
         *("seed", "init_start", "weights_initialization", "init_stop", "run_start"),
         *("train_samples", "eval_samples"),
         *cycle * 2,
-        *("run_stop", "processor_wait", "written_by", "program_packages"),
+        *("run_stop", "processor_wait", "written_by", "program_packages", "program_ranks"),
     ]
     assert {Path(event["metadata"]["file"]).name for event in events} == {"test_benchmark.py"}
     assert [event["metadata"]["epoch_num"] for event in events if event["key"] == "eval_accuracy"] == [1, 2]
@@ -321,6 +321,7 @@ one.block_start()
         ("sys.exit(3)", 3),
         ("pass", 0),
         ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)", -signal.SIGTERM),
+        ("os.kill(os.getpid(), signal.SIGUSR1); time.sleep(9)", -signal.SIGUSR1),
         ("os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", -signal.SIGINT),
         ("os.fork() or sys.exit(4); os.wait(); one.eval_start(); one.report(0.5)", 0),
     ],
@@ -329,6 +330,7 @@ one.block_start()
         "sys.exit",
         "end of the program",
         "SIGTERM",
+        "SIGUSR1",
         "Ctrl-C",
         "a child ends, then the program",
     ],

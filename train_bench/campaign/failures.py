@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.core import files
+from train_bench.core.excerpt import last_error
 from train_bench.core.job import Job, exit_file
 from train_bench.errors import LogError
 from train_bench.launcher import Death, Launcher
@@ -28,13 +29,19 @@ def deaths(
     """
     of_ranks = _deaths_of_ranks(job)
     if ended.reason is not None:
-        return (Death(rank=None, how=ended.reason), *of_ranks)
+        said = None if of_ranks or any(job.ranks_folder.glob("rank_*.json")) else last_error(ended.stderr)
+        own = () if said is None else (Death(rank=None, how=f"last error of the launcher: {said}"),)
+        return (Death(rank=None, how=ended.reason), *own, *of_ranks)
     if whole and (ended.exit_code == 0 or _all_finished(job)):
         return ()
     reported = (*launcher.deaths(ended.exit_code, ended.stderr), *elsewhere)
     killed = tuple(dict.fromkeys(death for death in reported if death.how.startswith("killed by")))
     beyond = tuple(death for death in elsewhere if death.rank is None)
-    how = f"the launcher ended with exit code {ended.exit_code}, and the log has no run_stop"
+    said = last_error(ended.stderr)
+    how = (
+        f"the launcher ended with exit code {ended.exit_code}, and the log has no run_stop"
+        f"{f'; its last error: {said}' if said else ''}"
+    )
     return killed or (*beyond, *of_ranks) or reported or (Death(rank=None, how=how),)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from train_bench.campaign import command_trust, hosts, lock, preflight, runner
 from train_bench.campaign.failures import deaths
 from train_bench.core import files
+from train_bench.core.address import refuse_address
 from train_bench.core.job import Job
 from train_bench.energy.meter import Meter
 from train_bench.errors import LaunchError, RequestError, UnknownName
@@ -127,6 +128,10 @@ def _which(plan: Plan, overrides: Sequence[str]) -> tuple[int, dict[str, str]]:
         if name not in own or not equals:
             raise UnknownName(what="option of a joining host", name=name, known=own)
         changes[name.removeprefix("launcher.")] = value
+    address = changes.get("local_addr")
+    refused = None if address is None else refuse_address("launcher.local_addr", address)
+    if refused is not None:
+        raise RequestError(refused)
     return numbers[0], changes
 
 

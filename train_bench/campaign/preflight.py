@@ -4,8 +4,10 @@ writable, its GPUs exist, and its caches can be dropped."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.util
 import os
+import socket
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -78,6 +80,29 @@ def refuse_ranks(job: Job) -> None:
             f"device={job.device.value} needs {job.nproc_per_node} GPU(s) here, and PyTorch finds {gpus}; {step}. "
             f"Nothing was started."
         )
+
+
+def refuse_port(job: Job) -> None:
+    """Raise `RequestError` if the port of the rendezvous, which this host serves, is taken."""
+    options = job.launcher_config
+    port = options.get("master_port")
+    if (
+        job.nodes < 2
+        or options.get("master_addr") is None
+        or options.get("node_rank")
+        or not isinstance(port, int)
+    ):
+        return
+    try:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("", port))
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise RequestError(
+                f"launcher.master_port={port} is in use on this host; give another port that is free. Nothing was "
+                "started."
+            ) from error
 
 
 def threads_of_environment(environ: Mapping[str, str]) -> int | None:

@@ -131,6 +131,7 @@ def refuse_here(planned: Plan) -> None:
     runner.refuse_folder(job.folder)
     if batch is None:
         preflight.refuse_ranks(job)
+        preflight.refuse_port(job)
 
 
 def begin(planned: Plan) -> None:

@@ -35,7 +35,7 @@ from omegaconf.errors import (
 )
 
 from train_bench.campaign import preflight
-from train_bench.cli import completion, overrides, sweep
+from train_bench.cli import completion, override_errors, overrides, sweep
 from train_bench.core import files
 from train_bench.errors import RequestError, UnknownName
 from train_bench.plan import discover
@@ -61,6 +61,9 @@ def with_request(verb: str, arguments: Sequence[str], act: Callable[[Request], i
     arguments = overrides.resolve(arguments)
     Plugins.instance().register(OutsideConfigurations)
     sweeping = not SWEEPING.isdisjoint(arguments)
+    completing = bool(arguments) and arguments[0] in completion.FLAGS
+    if not completing:
+        override_errors.refuse_unreadable(arguments, sweeping=sweeping)
     folder, arguments = _sweep_folder(arguments) if sweeping else (Path(), arguments)
     together = (
         sweeping and not SIDE_BY_SIDE.isdisjoint(arguments) and "hydra.launcher.n_jobs=1" not in arguments
@@ -81,7 +84,6 @@ def with_request(verb: str, arguments: Sequence[str], act: Callable[[Request], i
         else:
             codes.append(act(request))
 
-    completing = bool(arguments) and arguments[0] in completion.FLAGS
     sys.argv = ["train-bench" if completing else f"train-bench {verb}", *map(overrides.quoted, arguments)]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions arrive here as they are
     application = hydra.main(version_base="1.3", config_path=str(discover.CONF), config_name="config")(job)
@@ -227,6 +229,7 @@ def _with_other(request: Request) -> Request:
     if request.config.against is None:
         return request
     instead = overrides.resolve(shlex.split(request.config.against), request.variant)
+    override_errors.refuse_unreadable(instead)
     names = {overrides.name_of(word) for word in instead} | {"against"}
     words = [*(word for word in request.overrides if overrides.name_of(word) not in names), *instead]
     config = hydra.compose("config", overrides=[*map(overrides.quoted, words)], return_hydra_config=True)

@@ -15,12 +15,13 @@ from train_bench.cli import completion
 from train_bench.cli.arguments import with_command
 from train_bench.cli.exit_codes import VALID, guarded
 from train_bench.cli.verbs import COMPOSING, VERBS, help_page
+from train_bench.core import signals
 from train_bench.errors import UnknownName
 
 
 def main() -> NoReturn:
     """Run one verb and exit."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    signals.handle_ending(_interrupt)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names of files may hold bytes that are no text
             stream.reconfigure(errors="backslashreplace")
@@ -59,4 +60,8 @@ def command(verb: str) -> Callable[[Sequence[str]], int]:
 
 
 def _interrupt(_number: int, _frame: object) -> None:
+    """End as Ctrl-C does. Further signals of this kind come from the same sender, and do not end the clean-up."""
+    for number in signals.ENDING:
+        if signal.getsignal(number) is _interrupt:
+            signal.signal(number, lambda _number, _frame: None)
     raise KeyboardInterrupt

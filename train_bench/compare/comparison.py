@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from train_bench.compare import independence
 from train_bench.errors import RequestError
 from train_bench.judge.score import Score, ScoredRun
 from train_bench.judge.statistics import ALPHA, student_probability, student_quantile
@@ -55,7 +56,8 @@ class Ratio:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
     """One of two entries: `runs` counts the compared times, `left_out` counts runs that did not converge, break the
-    rules or have no partner."""
+    rules, have no partner, or are no further evidence: copies of logs, repeated seeds. `one_seed` is the seed that all
+    compared runs have; None if there are several."""
 
     name: str
     runs: int
@@ -63,6 +65,9 @@ class Side:
     geometric_minutes: float
     score_minutes: float | None
     valid: bool
+    one_seed: int | None = None
+    copies: int = 0
+    repeated_seeds: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,13 +108,18 @@ def compare(name_a: str, a: Score, name_b: str, b: Score) -> Comparison:
                 f"{name} has {len(runs)} run(s) that count, of {len(score.runs)}; a comparison needs at least 2. "
                 "Run more seeds."
             )
-    runs_a, runs_b, paired = comparable(a, b)
-    if len(runs_a) < 2:
+    runs_a, runs_b, paired = comparable(a, b, name_a, name_b)
+    if paired and len(runs_a) < 2:
         raise TooFewRuns(
             f"{name_a} and {name_b} have the same seeds, and only {len(runs_a)} of them "
             f"{'counts' if len(runs_a) == 1 else 'count'} on both sides; a comparison needs at least 2. "
             "Run more seeds."
         )
+    for name, runs in ((name_a, runs_a), (name_b, runs_b)):
+        if len(runs) < 2:
+            raise TooFewRuns(
+                f"{name} has {len(runs)} run(s) that the other side does not have, too; a comparison needs at least 2."
+            )
     times_a, times_b = logs_of(runs_a, "minutes"), logs_of(runs_b, "minutes")
     assert times_a is not None and times_b is not None  # a run without a time is not usable
     speeds_a, speeds_b = logs_of(runs_a, "samples_per_second"), logs_of(runs_b, "samples_per_second")
@@ -117,8 +127,8 @@ def compare(name_a: str, a: Score, name_b: str, b: Score) -> Comparison:
     speedup = ratio_of(times_a, times_b, paired=paired)
     return Comparison(
         benchmark=a.benchmark,
-        a=_side(name_a, a, times_a),
-        b=_side(name_b, b, times_b),
+        a=_side(name_a, a, runs_a, times_a),
+        b=_side(name_b, b, runs_b, times_b),
         paired=paired,
         speedup=speedup,
         throughput=ratio_of(speeds_b, speeds_a, paired=paired) if speeds_a and speeds_b else None,
@@ -142,9 +152,12 @@ def refuse_other_tasks(name_a: str, a: Score, name_b: str, b: Score) -> None:
             )
 
 
-def comparable(a: Score, b: Score) -> tuple[list[ScoredRun], list[ScoredRun], bool]:
-    """The runs whose times are compared, and whether they come in pairs."""
-    runs_a, runs_b = usable(a), usable(b)
+def comparable(
+    a: Score, b: Score, name_a: str = "A", name_b: str = "B"
+) -> tuple[list[ScoredRun], list[ScoredRun], bool]:
+    """The runs whose times are compared, and whether they come in pairs. Raises `RequestError` for an entry and its
+    copy."""
+    runs_a, runs_b = independence.without_common(name_a, usable(a), name_b, usable(b))
     paired = _same_seeds(a, b)
     if paired:
         common = {run.seed for run in runs_a} & {run.seed for run in runs_b}
@@ -156,7 +169,7 @@ def pairs_of(a: Score, b: Score) -> tuple[list[ScoredRun], list[ScoredRun], bool
     """Pair the runs of entries that still grow, in the order in which they were made. They are paired if the seeds of
     one are a subset of those of the other. The runs that make the result are not known before the last."""
     in_turn = (sorted(filter(has_time, score.runs), key=lambda run: run.index) for score in (a, b))
-    runs_a, runs_b = in_turn
+    runs_a, runs_b = map(independence.without_copies, in_turn)
     seeds_a, seeds_b = ({run.seed for run in score.runs} for score in (a, b))
     distinct = len(seeds_a) == len(a.runs) and len(seeds_b) == len(b.runs)
     if not distinct or None in seeds_a | seeds_b or not (seeds_a <= seeds_b or seeds_b <= seeds_a):
@@ -228,8 +241,10 @@ def _power(noncentrality: float, freedom: float) -> float:
 
 
 def usable(score: WithRuns) -> list[ScoredRun]:
-    """Runs whose times can be compared: those that make the result, converged and comply."""
-    return [run for run in score.runs if run.counted and has_time(run)]
+    """Runs whose times can be compared: those that make the result, converged and comply; of copies of a log and of
+    runs with one seed the first, unless all have that seed."""
+    timed = [run for run in score.runs if run.counted and has_time(run)]
+    return independence.without_repeated_seeds(independence.without_copies(timed))
 
 
 def has_time(run: ScoredRun) -> bool:
@@ -254,7 +269,9 @@ def logs_of(runs: Sequence[ScoredRun], field: str) -> list[float] | None:
     return [math.log(value) for value in values] if all(value and value > 0 for value in values) else None
 
 
-def _side(name: str, score: Score, logs: Sequence[float]) -> Side:
+def _side(name: str, score: Score, runs: Sequence[ScoredRun], logs: Sequence[float]) -> Side:
+    timed = [run for run in score.runs if run.counted and has_time(run)]
+    originals = independence.without_copies(timed)
     return Side(
         name=name,
         runs=len(logs),
@@ -262,4 +279,7 @@ def _side(name: str, score: Score, logs: Sequence[float]) -> Side:
         geometric_minutes=math.exp(statistics.fmean(logs)),
         score_minutes=score.score_minutes,
         valid=bool(score.valid),
+        one_seed=independence.only_seed(runs),
+        copies=len(timed) - len(originals),
+        repeated_seeds=len(originals) - len(independence.without_repeated_seeds(originals)),
     )

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from train_bench.compare import comparison
+from train_bench.compare.independence import only_seed
 from train_bench.errors import RequestError
 from train_bench.judge.score import Score
 from train_bench.judge.statistics import MOST_RUNS, student_quantile
@@ -41,9 +42,14 @@ class EqualConvergence:
 def equal_convergence(name_a: str, a: Score, name_b: str, b: Score) -> EqualConvergence:
     """Test two entries. Raises `RequestError` for different tasks and for fewer than two runs that count."""
     comparison.refuse_other_tasks(name_a, a, name_b, b)
-    runs_a, runs_b, paired = comparison.comparable(a, b)
+    runs_a, runs_b, paired = comparison.comparable(a, b, name_a, name_b)
     sides = []
     for name, runs in ((name_a, runs_a), (name_b, runs_b)):
+        seed = only_seed(runs)
+        if seed is not None:
+            raise RequestError(
+                f"All runs of {name} have seed {seed}; their convergence is that of one run. Run more seeds."
+            )
         logs = comparison.logs_of(runs, "samples")
         if logs is None or len(logs) < 2:
             raise RequestError(f"{name} has fewer than two runs with samples to the target; run more seeds.")

@@ -31,6 +31,7 @@ from train_bench.compare.comparison import (
     usable,
     variances,
 )
+from train_bench.compare.independence import digests, only_seed
 from train_bench.core import files
 from train_bench.errors import LogError, RequestError
 from train_bench.judge.entry import Judgement
@@ -78,6 +79,7 @@ class Gate:
     most_pairs  largest number of pairs; None if the gate looks once
     looks       every look at pairs of runs, until one decided
     campaigns   folders of the history; empty without
+    one_seed    seed that all compared runs of a, of b have; None for several, and of a history
     more_runs   further runs (of each, or of b against a history) that detect a slow-down of this size with a
                 power of 80 %; 0 if it is significant, None if they are more than 200, or do not suffice
     """
@@ -94,6 +96,7 @@ class Gate:
     looks: tuple[Bounds, ...] = ()
     campaigns: tuple[str, ...] = ()
     more_runs: int | None = None
+    one_seed: tuple[int | None, int | None] = (None, None)
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for strict JSON."""
@@ -126,7 +129,7 @@ def against_one(
     refuse_other_tasks(name_a, a, name_b, b)
     if most_pairs is not None and most_pairs < 2:
         raise RequestError(f"--pairs is {most_pairs}; a test needs at least 2 pairs.")
-    runs_a, runs_b, paired = pairs_of(a, b) if most_pairs is not None else comparable(a, b)
+    runs_a, runs_b, paired = pairs_of(a, b) if most_pairs is not None else comparable(a, b, name_a, name_b)
     logs_a, logs_b = logs_of(runs_a, "minutes") or [], logs_of(runs_b, "minutes") or []
     there = min(len(logs_a), len(logs_b))
     if most_pairs is None:
@@ -163,6 +166,7 @@ def against_one(
         most_pairs=most_pairs,
         looks=tuple(looks) if most_pairs is not None else (),
         more_runs=more,
+        one_seed=(only_seed(runs_a), only_seed(runs_b)),
     )
 
 
@@ -171,6 +175,7 @@ def against_history(
 ) -> Gate:
     """Gate between an entry and earlier campaigns. A campaign is one observation, because runs of one day are
     correlated. Raises `RequestError` if there are too few."""
+    history = _originals(history, b)
     campaigns = [logs for _, score in history if len(logs := logs_of(usable(score), "minutes") or []) > 1]
     if len(campaigns) < LEAST_HISTORY:
         raise RequestError(
@@ -205,7 +210,19 @@ def against_history(
         without_time=without,
         campaigns=tuple(folder for folder, _ in history),
         more_runs=more,
+        one_seed=(None, only_seed(usable(b))),
     )
+
+
+def _originals(history: Sequence[tuple[str, WithRuns]], b: WithRuns) -> list[tuple[str, WithRuns]]:
+    """Campaigns of a history without those that have a log of an earlier one, or of `b`."""
+    known, kept = digests(b.runs), []
+    for folder, score in history:
+        own = digests(score.runs)
+        if not own & known:
+            kept.append((folder, score))
+        known |= own
+    return kept
 
 
 def started_ms(judged: Judgement) -> int:

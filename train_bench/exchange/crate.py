@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
 from train_bench.core import files
+from train_bench.core.excerpt import shorten
 from train_bench.errors import LaunchError, RequestError
 from train_bench.launcher import Launch
 from train_bench.plan.process import answer
@@ -216,4 +217,4 @@ def _signer(path: Path, manifest: bytes, signature: bytes, allowed: Path | None)
 
 
 def _refuse(path: Path, why: str) -> NoReturn:
-    raise RequestError(f"{path} is refused: {why[:300]}.")
+    raise RequestError(f"{path} is refused: {shorten(why)}.")

@@ -17,6 +17,7 @@ from typing import Any
 
 from train_bench.core import files
 from train_bench.core.escape import plain, plain_value
+from train_bench.core.excerpt import shorten
 from train_bench.errors import LaunchError
 from train_bench.launcher import SAFE_PATH
 from train_bench.plan.process import end_with_parent
@@ -136,7 +137,7 @@ def stderr_tail(path: Path) -> str:
     except OSError:
         return ""
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    return f": {plain(last[:300])}" if last else ""
+    return f": {plain(shorten(last))}" if last else ""
 
 
 def _answer(line: bytes) -> Mapping[str, Any] | None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.core import software
+from train_bench.core.excerpt import tail
 from train_bench.errors import TrainBenchError
 from train_bench.launcher import Launch
 from train_bench.plan import process
@@ -93,7 +94,7 @@ def _train(request: Mapping[str, Any], requests: Requests) -> dict[str, Any]:
         ended = process.carry_out(Launch(argv=argv), Path(request["folder"]), tick, name=str(request["name"]))
     except (TrainBenchError, OSError) as error:
         return {"ended": None, "message": str(error)}
-    return {"ended": ended.exit_code, "message": ended.reason or ended.stderr.strip()[-TAIL_CHARACTERS:]}
+    return {"ended": ended.exit_code, "message": ended.reason or tail(ended.stderr.strip(), TAIL_CHARACTERS)}
 
 
 def _send(answer: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from train_bench.core.escape import plain
+from train_bench.core.excerpt import tail
 from train_bench.errors import TrainBenchError
 from train_bench.fleet.link import GRACE_SECONDS, Link, NodeLost
 from train_bench.fleet.observations import (
@@ -179,7 +180,9 @@ class Fleet:
         answer = self._links[node.name].receive("ended", self._ways.silence)
         output = answer.get("message")
         return (
-            plain(output[-TAIL_CHARACTERS:]) if isinstance(output, str) and answer.get("ended") != 0 else None
+            plain(tail(output, TAIL_CHARACTERS))
+            if isinstance(output, str) and answer.get("ended") != 0
+            else None
         )
 
     def _read(self, node: Node, folder: Path) -> None:

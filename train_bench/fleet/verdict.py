@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from train_bench.core.digits import distinct
 from train_bench.fleet.observations import PACKAGES, Node, Together, Trained
 from train_bench.fleet.outliers import Scale, scale_of
 from train_bench.judge.checks.ranks import LOST_BOUND
@@ -332,11 +333,11 @@ def _times(verdict: Verdict, kind: Type, nodes: Sequence[Node], known: Known | N
         for centre, bound, against in bounds:
             if best > centre * bound:
                 verdict.slow.append((node.name,))
+                longer, chance = distinct(100 * (best / centre - 1), 100 * (bound - 1), decimals=0)
                 verdict.find(
                     [node.name],
                     "slow",
-                    f"takes {best / centre - 1:.0%} longer than {against} (within chance: "
-                    f"{bound - 1:.0%}){_waited(node)}.",
+                    f"takes {longer}% longer than {against} (within chance: {chance}%){_waited(node)}.",
                 )
                 break
 
@@ -355,7 +356,8 @@ def _waited(node: Node) -> str:
     known = [done.waited for done in node.trained if done.waited is not None]
     if not known or max(known) <= LOST_BOUND:
         return ""
-    return f"; other processes or CPU limits took {max(known):.0%} of its CPU demand"
+    share, _ = distinct(100 * max(known), 100 * LOST_BOUND, decimals=0)
+    return f"; other processes or CPU limits took {share}% of its CPU demand"
 
 
 def _most(values: Sequence[Any]) -> Any:

@@ -13,7 +13,7 @@ from train_bench.errors import LogError
 from train_bench.judge import rcp
 from train_bench.judge.checks import CAMPAIGN_CHECKS, ENTRY_CHECKS, RCP_CHECKS, RUN_CHECKS, unverifiable
 from train_bench.judge.checks.campaign_checks import Changes, redefined_values
-from train_bench.judge.checks.case import EntryCase
+from train_bench.judge.checks.case import EntryCase, ProgramFacts
 from train_bench.judge.checks.planned import Planned, planned_of
 from train_bench.judge.checks.submission import stated_divisions
 from train_bench.judge.compliance import RunVerdict, judge_run, judge_together, with_findings
@@ -137,6 +137,7 @@ def judge_entry(
     origin = replace(
         _origin(location, records, rules, stated),
         redefined=redefined_values(location, rules, changes),
+        world_size=_ranks(location, case),
         warnings=_warnings(of_campaign, records, of_runs),
     )
 
@@ -168,13 +169,14 @@ def _rules_of(location: Location) -> BenchmarkRules:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _JudgedLog:
     """One parse of a log: its record, its verdict (`as_closed` if it announces the open division and is held
-    to the closed one), its keys among those that only some programs log, the costs of failures, the result of
-    `summarize`."""
+    to the closed one), its keys among those that only some programs log, the facts on its `program`, the costs of
+    failures, the result of `summarize`."""
 
     record: RunRecord
     verdict: RunVerdict
     as_closed: RunVerdict
     logged_keys: frozenset[str]
+    program: ProgramFacts
     restarts: Restarts | None
     summary: Any
 
@@ -203,6 +205,7 @@ def _judge_log(
         verdict=verdict,
         as_closed=judge(closed=True) if record.division == OPEN else verdict,
         logged_keys=unverifiable.logged_keys(read),
+        program=unverifiable.program_facts(read, record),
         restarts=restarts_of(read),
         summary=None if summarize is None else summarize(read),
     )
@@ -227,6 +230,7 @@ def _entry_case(
         points=points,
         points_digest=rcp.digest(points),
         logged_keys=[one.logged_keys for one in logs],
+        programs=[one.program for one in logs],
     )
 
 
@@ -243,6 +247,12 @@ def _warnings(
     return (*(one.message for one in of_campaign), *sentences)
 
 
+def _ranks(location: Location, case: EntryCase) -> int | None:
+    """Ranks as planned; of a program of the user's own those that ran, if all logs name them."""
+    ran: int | None = unverifiable.ran_as(case.programs, "ranks") if location.runs_command else None
+    return location.world_size if ran is None else ran
+
+
 def _order(file: Path) -> tuple[int, str]:
     return number_of(file), file.name
 
@@ -257,7 +267,8 @@ def _rcp_test(
         record.convergence if counts(verdict, rules) else None
         for record, verdict in zip(records, verdicts, strict=True)
     ]
-    compared = rcp.verdict(case.points, rules, common_batch_size(records, rules), convergences)
+    broken = sum(verdict.converged and not counts(verdict, rules) for verdict in verdicts)
+    compared = rcp.verdict(case.points, rules, common_batch_size(records, rules), convergences, broken)
     counted = sorted({record.counted for record in records if record.convergence is not None})
     if rules.counted in ("epoch_num", "samples_count") or not counted:
         return compared

@@ -22,6 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from train_bench.core.digits import distinct
 from train_bench.errors import LogError
 from train_bench.judge.statistics import largest_acceptable_mean, olympic_mean, smallest_acceptable_mean
 from train_bench.progress import Unit
@@ -176,8 +177,10 @@ def verdict(
     rules: BenchmarkRules,
     batch_size: int | None,
     convergences: Sequence[float | None],
+    broken: int = 0,
 ) -> RcpVerdict:
-    """Compare the convergence of N runs (None: did not converge) with the points of a benchmark."""
+    """Compare the convergence of N runs (None: does not count) with the points of a benchmark. `broken` of those that
+    do not count converged, and break rules."""
     if not points:
         message = (
             "there are no reference convergence points for this benchmark, so its convergence is not tested"
@@ -192,7 +195,7 @@ def verdict(
         return RcpVerdict(verdict=MISSING, message=message, factor=1.0)
     failed = sum(value is None for value in convergences)
     if failed > rules.drop:
-        message = f"insufficient convergence: {failed} of {len(convergences)} runs did not converge"
+        message = _too_few_that_count(failed - broken, broken, len(convergences))
         return RcpVerdict(verdict=FAIL, message=message, factor=1.0)
     mean = olympic_mean([math.inf if value is None else value for value in convergences], rules.drop)
     decided = _decided(points, rules, batch_size, mean)
@@ -201,10 +204,29 @@ def verdict(
     decided = replace(decided, upper_bound=bound, slower=slower)
     if decided.verdict != PASS:
         return replace(decided, factor=1.0)
-    limit = (
-        f"above {bound:.2f}, so too slow: for review" if slower else f"not above {bound:.2f}, so not too slow"
+    assert bound is not None  # a mean that passes has a point at or above its batch size
+    return replace(decided, message=f"{decided.message}, and {_upper_limit(mean, bound, slower=slower)}")
+
+
+def _too_few_that_count(slow: int, broken: int, of_all: int) -> str:
+    if not broken:
+        return f"insufficient convergence: {slow} of {of_all} runs did not converge"
+    others = f", and {slow} did not converge" if slow else ""
+    verb, counts = ("breaks", "counts") if broken == 1 else ("break", "count")
+    return f"not compared: {broken} of {of_all} runs converged but {verb} the rules, so none of these {counts}{others}"
+
+
+def _upper_limit(mean: float, bound: float, *, slower: bool) -> str:
+    """Clause of a sentence that has the mean with two decimals already: it is repeated where more are needed."""
+    said, limit = distinct(mean, bound)
+    if said == limit:
+        return f"equal to the highest acceptable {limit}, so not too slow"
+    again = "" if said == f"{mean:.2f}" else f"{said} is "
+    return (
+        f"{again}above {limit}, so too slow: for review"
+        if slower
+        else f"{again}not above {limit}, so not too slow"
     )
-    return replace(decided, message=f"{decided.message}, and {limit}")
 
 
 def highest_mean_at(points: Sequence[Point], rules: BenchmarkRules, batch_size: int) -> float | None:
@@ -297,9 +319,10 @@ def highest_mean(point: Point, n_reference: int, rules: BenchmarkRules) -> float
 def _compared(point: Point, n_reference: int, mean: float, rules: BenchmarkRules, source: str) -> RcpVerdict:
     bound = lowest_mean(point, n_reference, rules)
     passed = mean >= bound
-    relation = "at or above" if passed else "below"
+    relation = "below" if not passed else "equal to" if mean == bound else "at or above"
+    said, limit = distinct(mean, bound)
     message = (
-        f"mean of {mean:.2f} {rules.unit.value}s is {relation} the lowest acceptable {bound:.2f} "
+        f"mean of {said} {rules.unit.value}s is {relation} the lowest acceptable {limit} "
         f"(reference {point.mean:.2f}; {source})"
     )
     return RcpVerdict(

@@ -12,11 +12,16 @@ from typing import Any
 from train_bench.judge.checks import verified
 from train_bench.judge.checks.ranks import disturbance
 from train_bench.judge.compliance import RunVerdict
+from train_bench.judge.finding import BREAKS
 from train_bench.judge.official.official_verdict import OfficialVerdict
 from train_bench.judge.rcp import FAIL, MISSING, RcpVerdict
 from train_bench.judge.statistics import olympic_interval, olympic_mean
+from train_bench.logs.log import NO_CONTENT
 from train_bench.logs.record import RunRecord
 from train_bench.rules.ruleset import BenchmarkRules
+
+MOST_NAMES = 3
+"""Names of logs that one reason lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +82,7 @@ class ScoredRun:
     processor_lost: float | None
     counted: bool
     dropped: bool
+    sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +203,7 @@ def make_score(
         olympic_minutes=olympic if known else None,
         stdev_minutes=statistics.stdev(finite) if len(finite) > 1 else None,
         ci95_minutes=_interval(chosen, rules.drop, factor)
-        if known and len(finite) > 1 and min(finite) > 0
+        if known and len(finite) > 1 and min(finite) > 0 and not _copies(chosen_records)
         else None,
         samples_to_target=samples,
         samples_per_second=speed,
@@ -254,6 +260,12 @@ def _dropped(times: Sequence[float], drop: int) -> set[int]:
     return set(order[:drop]) | set(order[len(order) - drop :]) if len(times) > 2 * drop else set()
 
 
+def _copies(records: Sequence[RunRecord]) -> bool:
+    """True if a log is a copy of another, so that the times are no independent ones."""
+    known = [record.sha256 for record in records if record.sha256 != NO_CONTENT]
+    return len(set(known)) < len(known)
+
+
 def _interval(times: Sequence[float], drop: int, factor: float) -> tuple[float, float]:
     """Confidence interval of the score: that of the olympic mean, times the RCP factor, which is taken as exact."""
     low, high = olympic_interval(times, drop)
@@ -277,6 +289,7 @@ def _scored(record: RunRecord, verdict: RunVerdict, *, counted: bool, dropped: b
         processor_lost=record.processor_lost,
         counted=counted,
         dropped=dropped,
+        sha256=record.sha256,
     )
 
 
@@ -312,17 +325,11 @@ def _reasons(
     ]
     allowed = rules.runs if origin.alone else rules.drop  # a log by itself may be one of the failed runs
     if len(failed) > allowed:
-        listed = ", ".join(str(index) for index in failed)
-        what = "did not converge" if rules.strict else "did not converge or break the rules"
         reasons.append(
-            f"{len(failed)} run(s) {what} (index {listed}); at most {allowed} may fail, counted as the "
-            "slowest."
+            f"{failed_runs(records, verdicts, rules)}; at most {allowed} may fail, counted as the slowest."
         )
-    for record, verdict in zip(records, verdicts, strict=True):
-        if not verdict.compliant and (rules.strict or origin.alone or len(failed) > allowed):
-            reasons.append(
-                f"{Path(record.file).name} breaks the rules; `train-bench judge` lists the violations."
-            )
+    if rules.strict or origin.alone or len(failed) > allowed:
+        reasons += _violations(records, verdicts)
     if origin.scaling == "weak":
         trained = len(records) - len(failed)
         if trained < rules.runs <= in_all:
@@ -350,3 +357,39 @@ def _single_log(rules: BenchmarkRules, verdicts: Sequence[RunVerdict]) -> str:
     """Sentence on a log that was given by itself and breaks no rule."""
     slow = "" if all(verdict.converged for verdict in verdicts) else ", but its run did not converge"
     return f"this log follows the rules{slow}; 1 of {rules.runs} runs, no score"
+
+
+def failed_runs(records: Sequence[RunRecord], verdicts: Sequence[RunVerdict], rules: BenchmarkRules) -> str:
+    """Runs that do not count, by cause: a run that breaks rules may well have converged."""
+    slow = [record.index for record, verdict in zip(records, verdicts, strict=True) if not verdict.converged]
+    broken = [
+        record.index
+        for record, verdict in zip(records, verdicts, strict=True)
+        if verdict.converged and not counts(verdict, rules)
+    ]
+    causes = ((slow, "did not converge"), (broken, "converged but broke the rules"))
+    return " and ".join(
+        f"{len(indices)} run(s) {what} (index {', '.join(map(str, indices))})"
+        for indices, what in causes
+        if indices
+    )
+
+
+def _violations(records: Sequence[RunRecord], verdicts: Sequence[RunVerdict]) -> list[str]:
+    """Logs that break rules, with the first violation of each; those with the same one in one sentence."""
+    logs: dict[str, list[str]] = {}
+    for record, verdict in zip(records, verdicts, strict=True):
+        messages = [finding.message for finding in verdict.findings if finding.grade == BREAKS]
+        if messages:
+            more = f" And {len(messages) - 1} more violation(s)." if len(messages) > 1 else ""
+            logs.setdefault(f"{messages[0]}{more}", []).append(Path(record.file).name)
+    return [
+        f"{_listed(names)} {'breaks' if len(names) == 1 else 'break'} the rules: {said}"
+        for said, names in logs.items()
+    ]
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) <= MOST_NAMES:
+        return ", ".join(names)
+    return f"{', '.join(names[:2])} and {len(names) - 2} more"

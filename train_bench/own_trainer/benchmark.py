@@ -30,6 +30,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from train_bench import __version__
+from train_bench.core.signals import handle_ending
 from train_bench.errors import OutOfOrder, RequestError
 from train_bench.own_trainer import job
 from train_bench.own_trainer.ranks import Broadcast, OwnRanks
@@ -76,8 +77,11 @@ class Benchmark:
     `broadcast`, which is called by every rank with a value and gives that of rank 0; torch.distributed needs none.
 
     Raises `RequestError` for what the round forbids, and `OutOfOrder` for a call that is not due. A program that ends
-    before its run is decided, by an exception, `sys.exit` or SIGTERM, leaves a log that ends with `aborted`.
+    before its run is decided, by an exception, `sys.exit` or a signal, leaves a log that ends with `aborted`.
     """
+
+    knows_ranks = True
+    """False where lines of a program are followed: it may have more processes than it says."""
 
     def __init__(
         self,
@@ -343,10 +347,12 @@ class Benchmark:
         self._log.processor_wait(processors.gather(self._ranks, seen))
         loaded = {name: getattr(sys.modules.get(name), "__version__", None) for name in PACKAGES}
         versions = {name: str(version) for name, version in loaded.items() if version is not None}
+        ran = self._ranks.describe() if self.knows_ranks else None
         self._log.values(
             {
                 "written_by": f"train_bench.Benchmark {__version__}",
                 "program_packages": {"python": platform.python_version(), **versions},
+                **({"program_ranks": ran} if ran is not None else {}),
                 **self._further,
             }
         )
@@ -354,11 +360,8 @@ class Benchmark:
     def _watch_the_end(self) -> None:
         """End the log on any exit of this process but SIGKILL."""
         atexit.register(self._end)
-        if (
-            threading.current_thread() is threading.main_thread()
-            and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-        ):
-            signal.signal(signal.SIGTERM, self._terminated)
+        if threading.current_thread() is threading.main_thread():
+            handle_ending(self._terminated)
 
     def _end(self) -> None:
         if os.getpid() != self._process or self._clock is None or self._log is None:

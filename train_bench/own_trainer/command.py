@@ -24,7 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.core import files, plugins
+from train_bench.core.excerpt import shorten
 from train_bench.core.job import PLAN_DIGEST, Command, Job, plan_digest, read_job
+from train_bench.core.signals import ENDING
 from train_bench.errors import LaunchError, TrainBenchError
 from train_bench.own_trainer import leftovers
 from train_bench.own_trainer.benchmark import Benchmark
@@ -56,7 +58,7 @@ DATA_BEFORE_RUN_START = "data_before_run_start"
 LONGEST_WORDS = 200
 """Of a program's last line, in the sentence that says how it ended."""
 
-WATCHED = frozenset({signal.SIGCHLD, signal.SIGTERM, signal.SIGINT})
+WATCHED = frozenset({signal.SIGCHLD, signal.SIGINT, *ENDING})
 
 
 def main() -> None:
@@ -230,7 +232,9 @@ def _lines(job: Job, job_file: Path, refusals: list[str]) -> Lines:
 
     def benchmark() -> Benchmark:
         os.environ[VARIABLE] = str(job_file)
-        return Benchmark(rank=0, world_size=1)
+        made = Benchmark(rank=0, world_size=1)
+        made.knows_ranks = False
+        return made
 
     def refused(reason: str) -> None:
         refusals.append(reason)
@@ -359,7 +363,7 @@ def _last_words(job: Job, place: Place) -> str:
     with contextlib.suppress(OSError), (job.ranks_folder / f"rank_{place.rank}.stderr").open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 2**14))
         lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-        return lines[-1][:LONGEST_WORDS] if lines else ""
+        return shorten(lines[-1], LONGEST_WORDS) if lines else ""
     return ""
 
 

@@ -4,6 +4,7 @@ program has imported it, and never imported."""
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -67,6 +68,16 @@ class OwnRanks:
         distributed.gather_object(value, values, dst=0)
         return values
 
+    def describe(self) -> dict[str, Any] | None:
+        """Number of ranks, and as far as they can be asked their hosts and devices; on rank 0, None elsewhere."""
+        seen = self.gather_objects((platform.node(), _device()))
+        if seen is None:
+            return None
+        if len(seen) < self.size:
+            return {"ranks": self.size}
+        hosts, devices = ({one[field] for one in seen} for field in (0, 1))
+        return {"ranks": self.size, "hosts": len(hosts), "devices": sorted(devices)}
+
     def barrier(self) -> None:
         """Wait until every rank is here and its device is idle."""
         torch = sys.modules.get("torch")
@@ -84,6 +95,12 @@ class OwnRanks:
         if distributed is not None:
             return distributed.get_rank(), distributed.get_world_size()
         return rank_and_size(os.environ) or (0, 1)
+
+
+def _device() -> str:
+    """Kind of device that this process has used: `cuda` once it is initialised."""
+    torch = sys.modules.get("torch")
+    return "cuda" if torch is not None and torch.cuda.is_initialized() else "cpu"
 
 
 def _distributed() -> Any:

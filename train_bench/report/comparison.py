@@ -9,6 +9,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from train_bench.core.digits import significant
+
 
 def in_sentences(compared: Mapping[str, Any], number: int) -> dict[str, Any]:
     """A comparison with the verdict in words, in which the first campaign is A and that of the comparison `number`,
@@ -43,22 +45,17 @@ def show(content: Mapping[str, Any], console: Console) -> None:
 def sentence(compared: Mapping[str, Any]) -> str:
     """Verdict: the faster side and the ratio, or the number of further runs that would decide."""
     a, b, speedup = compared["a"]["label"], compared["b"]["label"], compared["speedup"]
-    value, low, high = speedup["value"], speedup["low"], speedup["high"]
+    low, high = speedup["low"], speedup["high"]
+    taken = f"{b} takes {_times(speedup, a)}"
     if low > 1:
-        return f"{b} is {_percent(value)} faster than {a}, 95 % confidence interval {_interval(low, high)}."
+        return f"{b} is faster than {a}: {taken}."
     if high < 1:
-        return f"{a} is {_percent(1 / value)} faster than {b}, 95 % confidence interval {_interval(1 / high, 1 / low)}."
+        return f"{a} is faster than {b}: {taken}."
     if compared["more_runs"] is None:
-        observed = _percent(max(value, 1 / value))
-        further = (
-            f"more than 200 more seeds each would be needed to detect the observed difference ({observed})"
-        )
+        further = "more than 200 more seeds each would be needed to detect the observed difference"
     else:
         further = f"about {compared['more_runs']} more seeds each would detect the observed difference"
-    return (
-        f"No significant difference between {a} and {b}: {b} takes {1 / value:.2g} times as long as {a} "
-        f"(95 % confidence interval {1 / high:.2g} to {1 / low:.2g}); {further}."
-    )
+    return f"No significant difference between {a} and {b}: {taken}; {further}."
 
 
 def explanation(compared: Mapping[str, Any]) -> list[str]:
@@ -79,13 +76,31 @@ def explanation(compared: Mapping[str, Any]) -> list[str]:
                 "The difference in samples to the target is not significant: its 95 % confidence interval includes 1."
             )
     for side in (compared["a"], compared["b"]):
+        lines += dependence(side)
         if side["left_out"]:
             lines.append(
-                f"{side['left_out']} run(s) of {side['label']} are left out: they do not count, or the "
-                "other side lacks their seed."
+                f"{side['left_out']} run(s) of {side['label']} are left out: they do not count, are no independent "
+                "ones, or the other side lacks their seed."
             )
         if not side["valid"]:
             lines.append(f"{side['label']} is not a valid result; `train-bench judge` lists the reasons.")
+    return lines
+
+
+def dependence(side: Mapping[str, Any]) -> list[str]:
+    """Runs of a side that are not independent of each other."""
+    label, lines = side["label"], []
+    if side["one_seed"] is not None:
+        lines.append(
+            f"All {side['runs']} runs of {label} have seed {side['one_seed']}, so the confidence interval holds for "
+            "this seed only."
+        )
+    if side["repeated_seeds"]:
+        lines.append(
+            f"{side['repeated_seeds']} run(s) of {label} repeat a seed and do not count as further runs."
+        )
+    if side["copies"]:
+        lines.append(f"{side['copies']} log(s) of {label} are copies of others and do not count.")
     return lines
 
 
@@ -93,11 +108,8 @@ def _ratio(ratio: Mapping[str, float]) -> str:
     return f"{ratio['value']:.3f} ({ratio['low']:.3f} to {ratio['high']:.3f})"
 
 
-def _percent(ratio: float) -> str:
-    percent = (ratio - 1) * 100
-    return f"{percent:.{0 if percent >= 10 else 1}f} %"
-
-
-def _interval(low: float, high: float) -> str:
-    digits = 0 if high - low >= 0.1 else 1
-    return f"{(low - 1) * 100:.{digits}f} to {(high - 1) * 100:.{digits}f} %"
+def _times(speedup: Mapping[str, float], a: str) -> str:
+    """Ratio of times with its confidence interval, in digits that tell each of them from 1."""
+    ratios = (1 / speedup["value"], 1 / speedup["high"], 1 / speedup["low"])
+    value, low, high = (significant(ratio, 1.0, digits=3)[0] for ratio in ratios)
+    return f"{value} times as long as {a} (95 % confidence interval {low} to {high})"

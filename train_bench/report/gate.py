@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from train_bench.compare.gate import CANNOT_TELL, NOT_SLOWER, SLOWER
+from train_bench.core.digits import significant
 
 
 def show(content: Mapping[str, Any], console: Console) -> None:
@@ -17,24 +18,32 @@ def show(content: Mapping[str, Any], console: Console) -> None:
 
 
 def sentence(gate: Mapping[str, Any], a: str, b: str) -> str:
-    """Verdict on `b` against `a`, its confidence bounds, and the further runs that would decide."""
+    """Verdict on `b` against `a`, its confidence bounds, the further runs that would decide, and its restrictions."""
+    seeds = [
+        f" All runs of {name} have seed {seed}, so this holds for that seed only."
+        for name, seed in zip((a, b), gate["one_seed"], strict=True)
+        if seed is not None
+    ]
+    return _verdict(gate, a, b) + "".join(seeds)
+
+
+def _verdict(gate: Mapping[str, Any], a: str, b: str) -> str:
     question = f"{b} is slower than {a} by more than {100 * gate['limit']:g} %"
     bounds = gate["bounds"]
     if bounds is None:
         return f"Undecided whether {question}: fewer than two runs of each show no variance. Run more seeds."
     level = f"one-sided level {100 * max(bounds['low_level'], bounds['high_level']):.2g} %"
-    estimate = _time(bounds["value"])
+    estimate, lower, upper = (_time(bounds[name], gate["limit"]) for name in ("value", "low", "high"))
     if gate["verdict"] == SLOWER:
         low = f"one-sided level {100 * bounds['low_level']:.2g} %"
         return (
-            f"{question}: it takes {estimate}; the lower confidence bound ({low}) is "
-            f"{_time(bounds['low'])}.{_interim(gate)}"
+            f"{question}: it takes {estimate}; the lower confidence bound ({low}) is {lower}.{_interim(gate)}"
         )
     if gate["verdict"] == NOT_SLOWER:
         high = f"one-sided level {100 * bounds['high_level']:.2g} %"
         return (
             f"{b} is not slower than {a} by more than {100 * gate['limit']:g} %: it takes {estimate}; the "
-            f"upper confidence bound ({high}) is {_time(bounds['high'])}.{_interim(gate)}"
+            f"upper confidence bound ({high}) is {upper}.{_interim(gate)}"
         )
     if gate["without_time"] and bounds["high"] < 1 + gate["limit"]:
         return (
@@ -42,8 +51,8 @@ def sentence(gate: Mapping[str, Any], a: str, b: str) -> str:
             f"have no valid time, more than of {a}; `train-bench judge` lists the reasons.{_interim(gate)}"
         )
     return (
-        f"Undecided whether {question}: it takes {estimate}, confidence bounds {_time(bounds['low'])} and "
-        f"{_time(bounds['high'])} ({level} each).{_interim(gate)}{_further(gate, a, b)}"
+        f"Undecided whether {question}: it takes {estimate}, confidence bounds {lower} and "
+        f"{upper} ({level} each).{_interim(gate)}{_further(gate, a, b)}"
     )
 
 
@@ -62,7 +71,7 @@ def _further(gate: Mapping[str, Any], a: str, b: str) -> str:
     if gate["campaigns"]:
         if gate["more_runs"] is None:
             return (
-                " More seeds of {b} alone would hardly decide it: the campaigns of the history vary too "
+                f" More seeds of {b} alone would hardly decide it: the campaigns of the history vary too "
                 "much, or are too few."
             )
         return f" About {gate['more_runs']} more seeds of {b} would decide it, at the observed slow-down."
@@ -72,7 +81,7 @@ def _further(gate: Mapping[str, Any], a: str, b: str) -> str:
     return f" About {gate['more_runs']} more seeds each{again} would decide it, at the observed slow-down."
 
 
-def _time(ratio: float) -> str:
-    percent = abs(ratio - 1) * 100
-    digits = 0 if percent >= 10 else 1
-    return f"{percent:.{digits}f} % {'more' if ratio >= 1 else 'less'} time"
+def _time(ratio: float, limit: float) -> str:
+    """Ratio of times, in digits that tell it from 1 and from the limit."""
+    text = max((significant(ratio, other, digits=3)[0] for other in (1.0, 1 + limit)), key=len)
+    return f"{text} times as long"

@@ -91,6 +91,10 @@ def validity(score: Mapping[str, Any]) -> str:
 def runs_needed(score: Mapping[str, Any], percent: float) -> str:
     """Number of seeds for a confidence interval of +- so many per cent."""
     needed, there = score["runs_for_half_width"], sum(run["converged"] for run in score["runs"])
+    if (seed := only_seed(score)) is not None:
+        return (
+            f"Seeds for a confidence interval of +-{percent:g} %: unknown, because all runs have seed {seed}."
+        )
     if there < 2:
         return (
             f"Seeds for a confidence interval of +-{percent:g} %: unknown, because {there} run(s) "
@@ -124,9 +128,17 @@ def _score(score: Mapping[str, Any]) -> str:
     interval = ""
     if score["ci95_minutes"] is not None:
         low, high = score["ci95_minutes"]
-        interval = f", 95 % confidence interval {low:.4f} to {high:.4f} min"
+        seed = only_seed(score)
+        whose = "" if seed is None else f" (of seed {seed} only)"
+        interval = f", 95 % confidence interval {low:.4f} to {high:.4f} min{whose}"
     unused = "" if applied > 1 or factor <= 1 else f" (RCP factor {factor:.4f}, not applied)"
     return f"score {minutes:.4f} min{interval}, factor {applied:.4f}{unused}"
+
+
+def only_seed(score: Mapping[str, Any]) -> int | None:
+    """Seed that all converged runs have, if there are several."""
+    seeds = [run["seed"] for run in score["runs"] if run["converged"]]
+    return seeds[0] if len(seeds) > 1 and len({*seeds}) == 1 else None
 
 
 def _energy(energy: Mapping[str, Any]) -> str:

@@ -12,6 +12,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from train_bench.core.digits import distinct
+
 DISTURBED = (
     "the jobs run concurrently on this machine and slow each other down; their times are not those of a "
     "job alone"
@@ -73,7 +75,7 @@ def _below(jobs: Sequence[Mapping[str, Any]], *, together: bool) -> Iterator[str
         (fastest, first), (slowest, last) = timed[0], timed[-1]
         yield (
             f"job {first['number']} was the fastest: {fastest:.4f} min; job {last['number']} took "
-            f"{slowest / fastest:.2f} times as long. train-bench compare tests whether the difference is "
+            f"{distinct(slowest / fastest, 1.0)[0]} times as long. train-bench compare tests whether the difference is "
             "significant."
         )
     if together and timed:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from train_bench.core.job import Job
+from train_bench.core.signals import handle_ending
 
 PR_SET_PDEATHSIG = 1
 SECONDS_BEHIND_A_KILLED_RANK = 1.5
@@ -59,6 +60,7 @@ class RankState:
             with (job.ranks_folder / f"rank_{rank}.{name}").open("ab") as file:
                 os.dup2(file.fileno(), descriptor)
         signal.signal(signal.SIGTERM, self._terminated)
+        handle_ending(self._terminated)
         self.write("running")
 
     def write(self, state: str, error: str | None = None) -> None:

@@ -165,7 +165,18 @@ def earlier(path: Path, judged: Judgement, last: int) -> list[tuple[str, Earlier
 
 
 def _runs(connection: sqlite3.Connection, folder: str) -> Earlier:
-    kept = ("run", "file", "seed", "status", "minutes", "converged", "compliant", "counted", "dropped")
+    kept = (
+        "run",
+        "file",
+        "seed",
+        "status",
+        "minutes",
+        "converged",
+        "compliant",
+        "counted",
+        "dropped",
+        "sha256",
+    )
     query = f"SELECT {', '.join(kept)} FROM logs WHERE folder = ? ORDER BY run, file"
     runs = []
     for row in connection.execute(query, (folder,)):
@@ -187,6 +198,7 @@ def _runs(connection: sqlite3.Connection, folder: str) -> Earlier:
                 processor_lost=None,
                 counted=bool(run["counted"]),
                 dropped=bool(run["dropped"]),
+                sha256=run["sha256"],
             )
         )
     return Earlier(runs=tuple(runs))

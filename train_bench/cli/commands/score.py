@@ -10,6 +10,7 @@ from statistics import fmean
 from train_bench.campaign import status
 from train_bench.cli import judge_options
 from train_bench.cli.exit_codes import INVALID, VALID
+from train_bench.compare.independence import only_seed, without_copies, without_repeated_seeds
 from train_bench.judge import statistics, summary
 from train_bench.judge.score import Score
 from train_bench.report import results_table, score_table
@@ -78,7 +79,8 @@ def _percent(text: str) -> float:
 def _runs_needed(score: Score, percent: float) -> int | None:
     """How many runs the interval of their mean takes to be give or take so much of it; None where that is unknown,
     or nobody would do them."""
-    minutes = [run.minutes for run in score.runs if run.converged and run.minutes is not None]
-    if len(minutes) < 2:
+    runs = [run for run in without_copies(score.runs) if run.converged and run.minutes is not None]
+    minutes = [run.minutes for run in without_repeated_seeds(runs) if run.minutes is not None]
+    if len(minutes) < 2 or only_seed(runs) is not None:
         return None
     return statistics.runs_for_half_width(minutes, percent / 100 * fmean(minutes))

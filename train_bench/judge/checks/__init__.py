@@ -25,7 +25,7 @@ from train_bench.judge.checks.rules_text import check_rules_text
 from train_bench.judge.checks.samples import check_samples
 from train_bench.judge.checks.seed import check_seed
 from train_bench.judge.checks.submission import check_scaling, check_submission_files
-from train_bench.judge.checks.unverifiable import check_program_keys, check_program_log
+from train_bench.judge.checks.unverifiable import check_program_keys, check_program_log, check_ran_as_planned
 from train_bench.judge.finding import Finding
 from train_bench.judge.rcp import RcpVerdict
 from train_bench.logs.record import RunRecord
@@ -57,6 +57,7 @@ CAMPAIGN_CHECKS: tuple[Callable[[EntryCase], Iterable[Finding]], ...] = (
     check_changes_since_plan,
     check_budget,
     check_program_keys,
+    check_ran_as_planned,
 )
 """A campaign, all for review and warnings of the score."""
 

@@ -16,6 +16,17 @@ from train_bench.rules.ruleset import BenchmarkRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramFacts:
+    """Facts on a run that a user's own program has logged: its `ranks`, `hosts`, `devices` and `precision`; None if it
+    has not."""
+
+    ranks: int | None = None
+    hosts: int | None = None
+    devices: str | None = None
+    precision: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogCase:
     """One log, the rules that apply to it, and the plan of its run.
 
@@ -37,7 +48,8 @@ class LogCase:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryCase:
     """The logs of an entry together: their records in order, the rules, the plan, and of each log its keys among
-    those that only some programs log. `closed` holds them to the closed division."""
+    those that only some programs log, and the facts on its program (`programs`). `closed` holds them to the closed
+    division."""
 
     location: Location
     records: Sequence[RunRecord]
@@ -48,6 +60,7 @@ class EntryCase:
     points: Sequence[Point]
     points_digest: str | None
     logged_keys: Collection[frozenset[str]]
+    programs: Sequence[ProgramFacts] = ()
 
     @property
     def folder(self) -> Path:

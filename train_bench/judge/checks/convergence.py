@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from train_bench.core.digits import distinct
 from train_bench.judge.checks.case import EntryCase
 from train_bench.judge.finding import REVIEW, Finding
 from train_bench.judge.locate import Location
@@ -19,10 +20,11 @@ def check_against_rcps(case: EntryCase, verdict: RcpVerdict) -> Iterator[Finding
 
 
 def _slower(location: Location, verdict: RcpVerdict) -> Iterator[Finding]:
-    if verdict.slower:
+    if verdict.slower and verdict.submission_mean is not None and verdict.upper_bound is not None:
+        mean, bound = distinct(verdict.submission_mean, verdict.upper_bound)
         message = (
-            f"The runs converge more slowly than the reference: their mean of {verdict.submission_mean:.2f} is above "
-            f"{verdict.upper_bound:.2f}; chance alone does this in 5 % of cases."
+            f"The runs converge more slowly than the reference: their mean of {mean} is above {bound}; "
+            "chance alone does this in 5 % of cases."
         )
         yield _finding(location, "slower", message, value=verdict.submission_mean)
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from train_bench.core.digits import distinct
 from train_bench.judge.checks.case import LogCase
 from train_bench.judge.finding import REVIEW, SLOW, Finding, finding
 from train_bench.logs.log import Log
@@ -105,7 +106,7 @@ def disturbance(records: Sequence[RunRecord]) -> str | None:
     if lost:
         runs = ", ".join(map(str, lost))
         return (
-            f"Disturbed: other processes took up to {max(lost.values()):.1%} of the ranks' CPU demand "
+            f"Disturbed: other processes took up to {_percent(max(lost.values()))} of the ranks' CPU demand "
             f"(runs {runs})."
         )
     speeds = {record.index: record.samples_per_second for record in records if record.samples_per_second}
@@ -125,4 +126,6 @@ def _number(value: Any) -> str:
 
 
 def _percent(share: float | None) -> str:
-    return "an unknown share" if share is None else f"{share:.1%}"
+    return (
+        "an unknown share" if share is None else f"{distinct(100 * share, 100 * LOST_BOUND, decimals=1)[0]}%"
+    )

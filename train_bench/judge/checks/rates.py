@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from train_bench.core.digits import significant
 from train_bench.judge.checks.case import LogCase
 from train_bench.judge.finding import Finding, finding
 from train_bench.logs.log import Log
@@ -49,9 +50,10 @@ def _judged(value: Any, named: _Named) -> Iterator[str]:
         return
     largest = max(named.of(*NAMED).values())
     if highest > largest * (1 + NEAR) and all(factor <= 1 for factor in named.of(*FACTORS).values()):
+        used, announced = significant(highest, largest, digits=6)
         yield (
-            f"The highest learning rate of the run was {highest:g}; the highest one announced in the log "
-            f"is {largest:g}."
+            f"The highest learning rate of the run was {used}; the highest one announced in the log "
+            f"is {announced}."
         )
     base = max(bases.values())
     if first is not None and first >= base * (1 - NEAR) and (warm_up := named.warm_up(base)):

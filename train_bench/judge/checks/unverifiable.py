@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from train_bench.judge.checks.case import EntryCase, LogCase
+from train_bench.core.job import jobs_of
+from train_bench.judge.checks.case import EntryCase, LogCase, ProgramFacts
 from train_bench.judge.checks.planned import mapping
 from train_bench.judge.checks.ranks import REPLICAS
 from train_bench.judge.checks.samples import DATA, ORDER
 from train_bench.judge.finding import REVIEW, Finding, finding
 from train_bench.logs.log import Log
-from train_bench.logs.record import PROCESSOR_WAIT
+from train_bench.logs.record import PROCESSOR_WAIT, RunRecord
 
 MEANING = {
     DATA: "disjoint training and evaluation data",
@@ -24,6 +26,7 @@ DATA_BEFORE_RUN_START = "data_before_run_start"
 LARGEST_DELAY_MS = "largest_delay_ms"
 DELAY_BOUND_MS = 100
 WRITTEN_BY = "written_by"
+PROGRAM_RANKS, PRECISION = "program_ranks", "precision"
 
 OWNER = "the clock is that of train_bench, started and stopped by the program's calls"
 NO_OWNER = "the clock is the program's own"
@@ -36,6 +39,59 @@ def logged_keys(log: Log) -> frozenset[str]:
     }
     watched = [mapping(event.value) for event in log.events if event.key == DATA_BEFORE_RUN_START]
     return frozenset(keys | {DATA_BEFORE_RUN_START for one in watched if one.get("unknown") is None})
+
+
+def program_facts(log: Log, record: RunRecord) -> ProgramFacts:
+    """What a program has logged of its ranks: through `Benchmark`, else by the numbers of nodes and accelerators."""
+    last = {event.key: event.value for event in log.events if event.key in (PROGRAM_RANKS, PRECISION)}
+    told = mapping(last.get(PROGRAM_RANKS))
+    devices, precision = told.get("devices"), last.get(PRECISION)
+    return ProgramFacts(
+        ranks=_count(told.get("ranks")) or record.accelerators,
+        hosts=_count(told.get("hosts")),
+        devices=", ".join(map(str, devices)) if isinstance(devices, list) and devices else None,
+        precision=precision if isinstance(precision, str) else None,
+    )
+
+
+def ran_as(programs: Sequence[ProgramFacts], field: str) -> Any:
+    """Fact on which all logs agree; None without one."""
+    values = {getattr(one, field) for one in programs}
+    return values.pop() if len(values) == 1 else None
+
+
+def check_ran_as_planned(case: EntryCase) -> Iterator[Finding]:
+    """Ranks, hosts, device and precision of a program against those that the plan names."""
+    if not case.location.runs_command:
+        return
+    job = next(iter(jobs_of(case.location.plan_or_package)), {})
+    planned = {
+        "ranks": case.world_size,
+        "hosts": job.get("nodes"),
+        "devices": None if job.get("device") == "auto" else job.get("device"),
+        "precision": job.get("precision"),
+    }
+    for field, due in planned.items():
+        logged = [value for one in case.programs if (value := getattr(one, field)) is not None]
+        others = list(dict.fromkeys(value for value in logged if value != due))
+        if due is not None and others:
+            message = (
+                f"The plan names {due} as {field} of the program, and its logs {' and '.join(map(str, others))}; what "
+                "ran counts."
+            )
+            yield Finding(
+                check="ran_as",
+                grade=REVIEW,
+                file=str(case.folder),
+                line=0,
+                key=field,
+                message=message,
+                value=others[0],
+            )
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def check_program_log(case: LogCase) -> Iterator[Finding]:

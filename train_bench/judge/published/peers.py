@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from train_bench.core.digits import distinct, significant
 from train_bench.errors import RequestError
 from train_bench.judge.checks.submission import accelerators_of
 from train_bench.judge.finding import REVIEW, Finding
@@ -73,13 +74,15 @@ class Peers:
         return f"{self}. Why is this one slower?"
 
     def __str__(self) -> str:
-        taken = f"{self.median:.4g} min"
+        minutes, median = significant(self.minutes, self.median)
+        ratio, *_ = distinct(self.ratio, 0.0, 1.0, MUCH_SLOWER)
+        taken = f"{median} min"
         if self.quartiles is not None:
             taken = "the median {} (middle half {:.4g} to {:.4g})".format(taken, *self.quartiles)
         whose = "of its round" if self.rounds == (self.round,) else f"of {' and '.join(self.rounds)}"
         entries = "entry" if self.count == 1 else "entries"
         return (
-            f"{self.minutes:.4g} min, {self.ratio:.2f} times {taken} of {self.count} published {entries} {whose} on "
+            f"{minutes} min, {ratio} times {taken} of {self.count} published {entries} {whose} on "
             f"{self.accelerators} x {self.accelerator}; {self.faster} of them took less"
         )
 

@@ -1,0 +1,78 @@
+"""Signals of SSH and Slurm end a campaign as Ctrl-C does: one sentence, resumable, no process left over."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.command_line import wait_for
+from tests.fake_campaigns import begun  # noqa: F401
+from tests.needs import ROOT
+from train_bench.cli import program
+from train_bench.core.signals import ENDING, handle_ending
+
+CAMPAIGN = """
+import sys
+from pathlib import Path
+from tests.fake_campaigns import Diary, FakeLauncher
+from train_bench.campaign import runner
+from train_bench.cli import program
+
+plan = runner.open_folder(Path({folder!r}))
+program.command = lambda verb: lambda words: runner.run_all(
+    plan, FakeLauncher(run_0="hang"), Diary(), retry_failed=False
+)
+sys.argv = ["train-bench", "run"]
+program.main()
+"""
+
+
+def default_actions():
+    """Actions of a process that a terminal starts, whatever started the tests."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1])
+def test_a_campaign_that_gets_a_signal_is_interrupted(number, begun):  # noqa: F811
+    folder = begun.jobs[0].folder
+    command = [sys.executable, "-c", CAMPAIGN.format(folder=str(folder))]
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=ROOT, text=True, preexec_fn=default_actions, **pipes) as process:
+        wait_for(lambda: begun.jobs[0].partial_log.exists())
+        process.send_signal(number)
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=400)
+    said = (
+        "train-bench: Interrupted; 0 of 5 runs are finished and stay. Continue with: train-bench run resume="
+    )
+    assert (process.returncode, stderr) == (1, f"{said}{folder}\n")
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert not [line for line in listed.splitlines() if str(folder) in line and "rank_without_torch" in line]
+
+
+@pytest.fixture
+def actions():
+    """Actions of the signals, which are restored."""
+    before = {number: signal.getsignal(number) for number in ENDING}
+    yield before
+    for number, action in before.items():
+        signal.signal(number, action)
+
+
+def test_a_hangup_that_nohup_ignores_stays_ignored(actions):
+    default_actions()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    handle_ending(program._interrupt)
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    assert {signal.getsignal(number) for number in ENDING[:1] + ENDING[2:]} == {program._interrupt}
+
+
+def test_a_second_signal_does_not_end_the_clean_up(actions):
+    default_actions()
+    handle_ending(program._interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGUSR1)
+    signal.raise_signal(signal.SIGUSR1)
+    signal.raise_signal(signal.SIGTERM)
