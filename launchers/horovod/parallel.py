@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import TypeVar
 
 import horovod.torch as hvd
 import torch
 
+from train_bench.core import rank_messages
 from train_bench.core.job import Job
 from train_bench.errors import LaunchError
 from train_bench.launchers.parts.ddp import TorchParallel
@@ -19,6 +21,10 @@ def join(job: Job) -> HorovodParallel:
     """Join the ranks that horovodrun started."""
     hvd.init()
     return HorovodParallel(job)
+
+
+def _as_tensor(message: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(message), dtype=torch.uint8)
 
 
 class _DenseView:
@@ -99,12 +105,24 @@ class HorovodParallel(TorchParallel):
 
     def gather_objects(self, value: T) -> list[T] | None:
         """Gathered everywhere, kept on rank 0."""
-        gathered: list[T] = hvd.allgather_object(value)
-        return gathered if self.rank == 0 else None
+        mine = _as_tensor(rank_messages.encode(value, self._token))
+        lengths = hvd.allgather(torch.tensor([mine.numel()])).tolist()
+        every = bytes(hvd.allgather(mine).numpy())
+        if self.rank != 0:
+            return None
+        ends = list(itertools.accumulate(lengths))
+        return [
+            rank_messages.decode(every[end - length : end], self._token, f"rank {number}")
+            for number, (end, length) in enumerate(zip(ends, lengths, strict=True))
+        ]
 
     def from_rank_zero(self, value: T) -> T:
         """Broadcast."""
-        received: T = hvd.broadcast_object(value, root_rank=0)
+        message = rank_messages.encode(value, self._token) if self.rank == 0 else b""
+        length = int(hvd.broadcast(torch.tensor([len(message)]), root_rank=0))
+        content = _as_tensor(message) if self.rank == 0 else torch.empty(length, dtype=torch.uint8)
+        sent = bytes(hvd.broadcast(content, root_rank=0).numpy())
+        received: T = rank_messages.decode(sent, self._token, "rank 0")
         return received
 
     def barrier(self) -> None:

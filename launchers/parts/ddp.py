@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from train_bench.core import rank_messages
 from train_bench.core.job import Device, Job, Precision
 from train_bench.errors import LaunchError
 from train_bench.launchers.parts.light_ddp import LightDDP
@@ -34,6 +35,7 @@ class TorchParallel:
         self.rank, self.local_rank, self.size = rank, local_rank, size
         self.device = _device(job.device, local_rank)
         self.precision = job.precision
+        self._token = rank_messages.read_token(job.ranks_folder)
         _set_matmul_precision(job.precision, self.device)
         self._scaler = torch.amp.GradScaler(self.device.type, enabled=job.precision is Precision.fp16)
         self._model: torch.nn.Module | None = None
@@ -186,17 +188,14 @@ class TorchParallel:
         """Gather on rank 0."""
         if self.size == 1:
             return [value]
-        gathered: list[T] | None = [value] * self.size if self.rank == 0 else None
-        dist.gather_object(value, gathered)
-        return gathered
+        return rank_messages.gather(value, self.size, self.rank, self.device, self._token)
 
     def from_rank_zero(self, value: T) -> T:
         """Broadcast."""
         if self.size == 1:
             return value
-        box = [value]
-        dist.broadcast_object_list(box, src=0, device=self.device)
-        return box[0]
+        received: T = rank_messages.broadcast(value, self.rank, self.device, self._token)
+        return received
 
     def barrier(self) -> None:
         """Device first, then the other ranks."""

@@ -3,16 +3,18 @@
 import json
 import subprocess
 import sys
+from dataclasses import asdict, replace
 
 import pytest
 
 from tests.fake_campaigns import make
-from train_bench.campaign import runner
+from train_bench.campaign import command_trust, preflight, runner, start
 from train_bench.campaign.join import take_part
+from train_bench.cli.conclude import say
 from train_bench.core.job import Job
 from train_bench.errors import RequestError
 from train_bench.launcher import Launch
-from train_bench.plan import process
+from train_bench.plan import discover, process
 
 
 def changed(folder, change):
@@ -96,5 +98,83 @@ def test_a_host_that_joins_writes_no_data_where_a_plan_says(tmp_path, monkeypatc
     plan = make(f"output={tmp_path / 'c'}", *overrides, f"data_dir={tmp_path / 'not_mine' / 'data'}")
     runner.begin(plan)
     with pytest.raises(RequestError, match="train-bench prepare benchmark=resnet_mini data_dir="):
-        take_part(tmp_path / "c", ["launcher.node_rank=1"], lambda text: None)
+        take_part(tmp_path / "c", ["launcher.node_rank=1", "trust=true"], lambda text: None)
     assert not (tmp_path / "not_mine").exists()
+
+
+def of_launcher(name, **options):
+    """A change to another launcher: its options, and the number of ranks that these give."""
+
+    def change(plan):
+        shared = plan["shared"]
+        config = {"name": name, "nodes": 1, "nproc_per_node": 1, "threads_per_rank": 1, **options}
+        counts = {field: config[field] for field in ("nodes", "nproc_per_node")}
+        shared.update(launcher=name, launcher_config=config, **counts)
+        plan.update(launcher=name, world_size=config["nodes"] * config["nproc_per_node"])
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        (of_launcher("slurm", extra=["--output=/home/you/.ssh/authorized_keys"]), "--output=/home/you/.ssh/"),
+        (of_launcher("slurm", array=True), "in its queue .launcher.array=True"),
+        (of_launcher("slurm"), r"launcher=slurm with 1 rank\(s\) on 1 host\(s\) in its queue"),
+        (of_launcher("torchrun", nodes=2, master_addr="10.1.2.3", master_port=29777), "master_addr=10.1.2.3"),
+        (of_launcher("torchrun", nproc_per_node=512), r"launcher=torchrun with 512 rank\(s\) on 1 host"),
+        (lambda plan: plan["shared"].update(drop_caches=True), "drop_caches=true"),
+        (lambda plan: plan["request"].update(energy_command="nc evil"), "energy_command=nc evil"),
+        (
+            lambda plan: plan["request"].update(tracking="wandb", tracking_online=True),
+            "tracking=wandb, tracking_online=true",
+        ),
+    ],
+)
+def test_what_reaches_beyond_this_process_is_shown_and_needs_trust(begun, monkeypatch, change, shown):
+    folder = begun.jobs[0].folder
+    changed(folder, change)
+    monkeypatch.setattr(preflight, "refuse_missing_packages", lambda job: None)
+    with pytest.raises(RequestError, match=f"{shown}.*Add trust=true"):
+        start.reopen(folder, trusted=False, warn=lambda text: None)
+    start.reopen(folder, trusted=True, warn=lambda text: None)
+    start.reopen(folder, trusted=False, warn=lambda text: None)  # it is remembered
+
+
+def test_ssh_to_the_hosts_of_a_plan_needs_trust(begun):
+    config = discover.launcher_config("horovod")(nodes=2, hosts=["evil.example", "evil2.example"])
+    job = replace(begun.jobs[0], launcher="horovod", nodes=2, launcher_config=asdict(config))
+    effects = command_trust.external_effects(replace(begun, launcher="horovod", jobs=(job,)))
+    assert effects == [
+        "launcher=horovod with 2 rank(s) on 2 host(s) (launcher.hosts=['evil.example', 'evil2.example'])"
+    ]
+
+
+def test_a_campaign_that_this_user_began_goes_on_without_a_question(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "prepare_data", lambda plan: None)
+    start.begin(make(f"output={tmp_path / 'c'}", "launcher=torchrun", "launcher.nproc_per_node=2"))
+    start.reopen(tmp_path / "c", trusted=False, warn=lambda text: None)
+
+
+def test_a_campaign_of_one_rank_asks_nobody(begun):
+    assert command_trust.external_effects(begun) == []
+
+
+def test_joining_a_campaign_of_somebody_else_needs_trust(tmp_path):
+    overrides = ("launcher=torchrun", "launcher.nodes=2", "launcher.master_addr=127.0.0.1")
+    runner.begin(make(f"output={tmp_path / 'c'}", *overrides))
+    with pytest.raises(RequestError, match=r"master_addr=127\.0\.0\.1.*Add trust=true"):
+        take_part(tmp_path / "c", ["launcher.node_rank=1"], lambda text: None)
+
+
+@pytest.mark.parametrize("kind", ["reference", "launcher"])
+def test_code_is_found_here_and_not_where_a_plan_says(begun, kind):
+    folder = begun.jobs[0].folder
+    changed(folder, lambda plan: plan["shared"].update({f"{kind}_folder": "/tmp/evil/resnet"}))
+    plan = runner.open_folder(folder)
+    assert getattr(plan.jobs[0], f"{kind}_folder") is None
+
+
+def test_text_of_a_plan_is_printed_as_text(capsys):
+    say("5 run(s) of x\x1b[2J\x1b]0;pwn\x07\nVALID\n")
+    assert capsys.readouterr().out == "5 run(s) of x\\x1b[2J\\x1b]0;pwn\\x07\\nVALID\\n\n"

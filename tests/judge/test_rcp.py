@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import random
 
 import numpy as np
@@ -10,6 +11,7 @@ import scipy.stats
 from mlperf_logging.rcp_checker.rcp_checker import RCP_Checker, submission_runs
 
 from tests.selection import others_in_full
+from train_bench.core import plugins
 from train_bench.errors import LogError
 from train_bench.judge import rcp
 from train_bench.judge.statistics import smallest_acceptable_mean
@@ -262,12 +264,57 @@ def test_runs_that_need_no_training_at_all_are_no_crash(ours):
     json.dumps(judged(ours, [0] * 5).as_json(), allow_nan=False)
 
 
-def test_a_point_of_our_own_for_an_official_round_counts(tmp_path):
-    """`train-bench rcp` writes it where the round has none at that batch size."""
+def test_a_point_of_our_own_for_an_official_round_does_not_count_and_is_named(tmp_path):
     path = tmp_path / FULL.ruleset / f"{FULL.reference}.json"
     path.parent.mkdir()
     path.write_text(json.dumps({"own": dict(POINTS["near"], BS=131072)}))
-    assert rcp.verdict(rcp.load(FULL, [tmp_path]), FULL, 131072, [10] * 5).verdict == "pass"
+    points, theirs = rcp.load(FULL, [tmp_path]), rcp.load(FULL, [])
+    for batch_size in (131072, theirs[0].batch_size, theirs[-1].batch_size):
+        judged, official = (rcp.verdict(of, FULL, batch_size, [10] * 5) for of in (points, theirs))
+        assert judged.verdict == official.verdict
+        assert judged.message == (
+            f"{official.message}; in an official round reference points of your own do not count: batch size 131072 "
+            f"({path})"
+        )
+
+
+def test_a_point_that_did_not_come_with_train_bench_is_named(ours):
+    rules, folder = ours
+    path = folder / rules.ruleset / f"{rules.reference}.json"
+    path.write_text(json.dumps({"own": dict(POINTS["near"], Benchmark=rules.name, Program="python liar.py")}))
+    message = rcp.verdict(rcp.load(rules, [folder]), rules, POINTS["near"]["BS"], [10] * 5).message
+    assert (
+        f"did not come with train_bench: batch size {POINTS['near']['BS']} ({path}, made by python" in message
+    )
+
+
+def test_a_benchmark_of_somebody_gives_points_of_its_own_alone(ours, monkeypatch):
+    rules, folder = ours
+    outside = plugins.Plugin(name="waves", folder=folder, module="waves", shipped=False)
+    folder.joinpath("rcp").symlink_to(folder)
+    monkeypatch.setattr(plugins, "references", lambda: {"waves": outside})
+    assert rcp.load(rules, [folder])
+    assert rcp.load(rules, [folder / "rcp"]) == ()
+
+
+@pytest.mark.parametrize(
+    "change", [{"BS": "64"}, {"BS": 1.5}, {"Epochs to converge": [1e999] * 10}, {"BS": None}]
+)
+def test_a_point_with_other_values_is_an_error(ours, change):
+    rules, folder = ours
+    path = folder / rules.ruleset / f"{rules.reference}.json"
+    path.write_text(json.dumps({"own": dict(POINTS["near"], Benchmark=rules.name) | change}))
+    with pytest.raises(LogError, match="is not a file of reference convergence points"):
+        rcp.load(rules, [folder])
+
+
+def test_points_are_not_read_from_a_pipe(ours):
+    rules, folder = ours
+    path = folder / rules.ruleset / f"{rules.reference}.json"
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(LogError, match="is not a file of reference convergence points"):
+        rcp.load(rules, [folder])
 
 
 @pytest.mark.parametrize("content", ["[]", "{", '{"a": {}}', '{"a": {"Benchmark": "resnet_mini", "BS": 64}}'])

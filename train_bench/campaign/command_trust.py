@@ -1,53 +1,102 @@
-"""Trust in the commands of a plan. A plan with a command may be anybody's file, and resuming its campaign starts the
-command: only for plans that this user has begun or trusted before, by the digest of the plan."""
+"""Trust in a plan. A plan may be anybody's file, and carrying it out can start a command, submit jobs, reach hosts or
+start any number of processes: only for plans that this user has begun or trusted before, by the digest of the plan."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shlex
+from dataclasses import MISSING, fields
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
-from train_bench.core import files
+from train_bench.core import files, plugins
 from train_bench.core.job import plan_digest
 from train_bench.errors import RequestError
-from train_bench.plan.plan import Plan
+from train_bench.observers.tracking import NONE
+from train_bench.plan import discover
+from train_bench.plan.plan import Plan, as_json
+
+HARMLESS = ("name", "nodes", "nproc_per_node", "threads_per_rank")
+"""Options of every launcher; the effect on hosts and ranks is stated without them."""
 
 
 def note(plan: Plan) -> None:
-    """Remember the plan of a campaign as this user's, if it has a command and can be remembered: otherwise, resuming
-    requires trust."""
-    if commands(plan):
-        with contextlib.suppress(OSError, RequestError):
-            _noted().mkdir(mode=0o700, parents=True, exist_ok=True)
-            (_noted() / _digest(plan)).touch()
+    """Remember the plan of a campaign that this user begins, if it has external effects and can be remembered:
+    otherwise, resuming requires trust."""
+    if external_effects(plan):
+        _remember(plan_digest(as_json(plan)))
 
 
 def refuse(plan: Plan, *, trusted: bool) -> None:
-    """Raise `RequestError`, which shows the command, for a campaign whose command this user has not given. One that
-    is `trusted` now is remembered."""
-    given = commands(plan)
-    if not given or _is_noted(plan):
+    """Raise `RequestError`, which shows the external effects, for a campaign that this user has not begun. One that is
+    `trusted` now is remembered."""
+    effects = external_effects(plan)
+    digest = _digest(plan)
+    if not effects or _is_noted(digest):
         return
     if not trusted:
         raise RequestError(
-            f"The campaign in {plan.jobs[0].folder} runs a command that you have not started or trusted "
-            f"before: {', and '.join(given)}. Add trust=true to allow it."
+            f"The campaign in {plan.jobs[0].folder} reaches beyond this process in a way that you have not started or "
+            f"trusted before: {', and '.join(effects)}. Add trust=true to allow it."
         )
-    note(plan)
+    _remember(digest)
 
 
-def commands(plan: Plan) -> list[str]:
-    """Commands that a plan carries out besides train_bench, for display: the program that trains, and the one whose
-    output is read for the energy."""
-    trains, read = plan.jobs[0].command, plan.request.get("energy_command")
-    given = [] if trains is None else [f"{shlex.join(trains.argv)} (in {trains.cwd})"]
-    return given if read is None else [*given, f"energy_command={read}"]
+def external_effects(plan: Plan) -> list[str]:
+    """Effects of a plan outside the ranks of one host, for display: the programs that it starts, its launcher's queue,
+    hosts, ranks and options, caches of this host, and trackers."""
+    job, request = plan.jobs[0], plan.request
+    effects = [] if job.command is None else [f"{shlex.join(job.command.argv)} (in {job.command.cwd})"]
+    if request.get("energy_command") is not None:
+        effects.append(f"energy_command={request['energy_command']}")
+    effects += _of_launcher(plan)
+    if job.drop_caches:
+        effects.append("drop_caches=true")
+    tracking = request.get("tracking") or NONE
+    if tracking not in (NONE, [NONE]):
+        online = ", tracking_online=true" if request.get("tracking_online") else ""
+        effects.append(f"tracking={tracking}{online}")
+    return effects
 
 
-def _is_noted(plan: Plan) -> bool:
+def _of_launcher(plan: Plan) -> list[str]:
+    """The launcher with its options, if it starts more than one rank on this host."""
+    job = plan.jobs[0]
+    given = _given_options(plan)
+    shipped = plugins.launchers()[plan.launcher].shipped
+    if job.world_size == 1 and shipped and not given and not discover.has_queue(plan.launcher):
+        return []
+    options = f" ({', '.join(given)})" if given else ""
+    queue = " in its queue" if discover.has_queue(plan.launcher) else ""
+    return [f"launcher={plan.launcher} with {job.world_size} rank(s) on {job.nodes} host(s){queue}{options}"]
+
+
+def _given_options(plan: Plan) -> list[str]:
+    """Options of the plan's launcher that differ from its defaults."""
+    options, given = plan.jobs[0].launcher_config, []
+    for field in fields(discover.launcher_config(plan.launcher)):
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        value = options.get(field.name, default)
+        if field.name not in HARMLESS and value != _as_written(default):
+            given.append(f"launcher.{field.name}={value}")
+    return given
+
+
+def _as_written(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else value
+
+
+def _remember(digest: str) -> None:
+    with contextlib.suppress(OSError, RequestError):
+        _noted().mkdir(mode=0o700, parents=True, exist_ok=True)
+        (_noted() / digest).touch()
+
+
+def _is_noted(digest: str) -> bool:
     try:
-        return (_noted() / _digest(plan)).is_file()
+        return (_noted() / digest).is_file()
     except (OSError, RequestError):  # no home folder, or one that cannot be entered
         return False
 

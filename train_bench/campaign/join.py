@@ -32,7 +32,7 @@ LOG_SECONDS = 5.0
 
 def take_part(folder: Path, overrides: Sequence[str], tell: Callable[[str], None]) -> bool:
     """Take part in the campaign in `folder` until host 0 ends it. `overrides` name this host and its own settings
-    (`launcher.interface=NAME`), and `trust=true` allows the campaign's command though this user has not given it.
+    (`launcher.interface=NAME`), and `trust=true` allows the campaign though this user has not begun it.
     Returns whether all runs ended well here.
 
     Raises `RequestError` if there is nothing to join, `LaunchError` when host 0 starts no run within the
@@ -40,8 +40,8 @@ def take_part(folder: Path, overrides: Sequence[str], tell: Callable[[str], None
     """
     _wait_for_plan(folder, tell)
     plan = runner.open_folder(folder)
-    command_trust.refuse(plan, trusted=TRUST in overrides)
     host, changes = _which(plan, [override for override in overrides if override != TRUST])
+    command_trust.refuse(plan, trusted=TRUST in overrides)
     preflight.refuse_missing_packages(plan.jobs[0])
     launcher = discover.launcher(runner.launcher_config(plan, **changes))
     with lock.held(folder / "ranks" / f"host_{host}.lock", f"The part of host {host} in {folder}"):

@@ -12,7 +12,7 @@ from typing import Any
 
 from train_bench.campaign import preflight, runner
 from train_bench.campaign.failures import deaths
-from train_bench.core import files
+from train_bench.core import files, rank_messages
 from train_bench.core.job import Job
 from train_bench.errors import LaunchError, RequestError
 from train_bench.observers.limits import RunWatchdog
@@ -48,6 +48,7 @@ def carry_out(plan: Plan, work: str, options: Mapping[str, Any], folder: Path) -
     """
     job = replace(plan.jobs[0], folder=folder.resolve(), index=0, work=work, work_options=options)
     shutil.rmtree(job.ranks_folder, ignore_errors=True)
+    rank_messages.make_token(job.ranks_folder)
     files.write_json(job.folder / "plan.json", as_json(replace(plan, jobs=(job,))))
     launcher = discover.launcher(runner.launcher_config(plan))
     ended = process.carry_out(

@@ -176,6 +176,7 @@ def _record(judged: Judgement, plan: dict[str, Any], system: dict[str, Any]) -> 
         "When": datetime.fromisoformat(plan["created"]).date().isoformat(),
         "Platform": f"{system['platform']}, {_trained_by(job, system)}",
         "Source": f"train_bench {plan['train_bench']}, revision {plan['revision']}",
+        **({"Program": shlex.join(job["command"]["argv"])} if job.get("command") else {}),
         "BS": hyperparameters.pop("global_batch_size"),
         "Hyperparams": hyperparameters,
         "Seeds": [record.seed for record in judged.records],

@@ -7,6 +7,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import cattrs
 from train_bench.campaign import attempts, lock, preflight
 from train_bench.campaign.failures import BY_BUDGET, deaths, failed_runs
 from train_bench.campaign.hosts import HostsFile
-from train_bench.core import files
+from train_bench.core import files, rank_messages
 from train_bench.core.event import Event
 from train_bench.core.job import WEIGHTS, Job
 from train_bench.energy.meter import Meter, discard_readings, parse_options
@@ -73,7 +74,15 @@ def open_folder(folder: Path) -> Plan:
     if reason is not None:
         raise RequestError(f"The campaign in {folder} cannot continue: {reason}")
     _refuse_links(folder)
-    return plan
+    return with_code_of_this_host(plan)
+
+
+def with_code_of_this_host(plan: Plan) -> Plan:
+    """The plan, whose reference and launcher are in the folders where they are found here."""
+    reference = discover.folder_of("references", plan.reference)
+    launcher = discover.folder_of("launchers", plan.launcher)
+    jobs = (replace(job, reference_folder=reference, launcher_folder=launcher) for job in plan.jobs)
+    return replace(plan, jobs=tuple(jobs))
 
 
 def validate_plan(plan: Plan) -> str | None:
@@ -264,6 +273,7 @@ def _run(
     """Carry out one run and write its files. Returns the deaths of its processes; None without any, or if its budget
     ended it, which is a result like any other. One that writes checkpoints is started again instead, in one log."""
     shutil.rmtree(job.ranks_folder, ignore_errors=True)
+    rank_messages.make_token(job.ranks_folder)
     observers.run_started(job)
     log, budget, restarts = _Follower(job.partial_log), BudgetGuard(job), _restarts(job)
     rules = ruleset.load(str(job.config["ruleset"])).benchmark(job.benchmark)

@@ -71,9 +71,7 @@ def carry_out(request: Request, say: Say, warn: Say, *, reference_runs: bool = F
             batch_queue.refuse_under_way(batch, folder)
             options = [f"{name}={getattr(run_config, name).value}" for name in ("on_failure", "on_violation")]
             options += ["retry_failed=true"] * run_config.retry_failed
-            options += ["trust=true"] * bool(
-                command_trust.commands(planned)
-            )  # by who submits them; nodes may not know it
+            options += ["trust=true"]  # by who submits them; nodes may not know it
             batch_queue.hand_over(batch, jobs, options, say)
             if not batch.wait:
                 return None
@@ -137,8 +135,8 @@ def refuse_here(planned: Plan) -> None:
 def begin(planned: Plan) -> None:
     """Prepare the data of a campaign and write its plan."""
     runner.prepare_data(planned)
+    command_trust.note(planned)  # before other hosts see the plan
     runner.begin(planned)
-    command_trust.note(planned)
 
 
 def each_run(planned: Plan, request: Request, say: Say, *, side: str = "") -> Generator[Job, None, None]:

@@ -31,7 +31,7 @@ def answer_of(finished: Sequence[finish.Finished]) -> Answer:
         if one.store is not None:
             say(f"store: {one.store}")
         for text in one.warnings:
-            warn(plain(text))
+            warn(text)
     judged = Judged(entries=tuple(one.judgement for one in finished))
     return Answer(code=VALID if judged.valid else INVALID, content=scores_as_json(judged), show=show)
 
@@ -48,10 +48,10 @@ def show(content: Mapping[str, Any], console: Console) -> None:
 
 
 def say(text: str) -> None:
-    """Print a line at once."""
-    print(text, flush=True)
+    """Print a line at once, on one line."""
+    print(plain(text), flush=True)
 
 
 def warn(text: str) -> None:
     """Print a warning on standard error."""
-    print(f"train-bench: warning: {text}", file=sys.stderr)
+    print(f"train-bench: warning: {plain(text)}", file=sys.stderr)

@@ -54,13 +54,14 @@ def launchers() -> dict[str, Plugin]:
 
 def module_of(kind: str, name: str, folder: str | None) -> str:
     """The package of a benchmark (`references`) or a launcher (`launchers`) that was found already, in this or in
-    another process. `folder` is its location if it is in no package."""
-    if folder is not None:
-        add(Path(folder))
-        return f"train_bench.{kind}.{name}"
+    another process. `folder` is its location if it is in no package; what this process finds by name counts first,
+    because the folder is that of a plan, which may be anybody's file."""
     if (PACKAGE / kind / name).is_dir():
         return f"train_bench.{kind}.{name}"
     plugins = _plugins(kind, os.environ.get(VARIABLE, ""))
+    if name not in plugins and folder is not None:  # on a host without the variable
+        add(Path(folder))
+        return f"train_bench.{kind}.{name}"
     if name not in plugins:
         raise RequestError(f"No installed package announces {name} as an entry point of {GROUPS[kind]} here.")
     return plugins[name].module

@@ -13,7 +13,7 @@ from typing import Any
 import cattrs
 
 from train_bench import seeds
-from train_bench.campaign import attempts, runner
+from train_bench.campaign import attempts, command_trust, runner
 from train_bench.compare.comparison import Comparison, Ratio
 from train_bench.core import files, software
 from train_bench.errors import RequestError, TrainBenchError
@@ -135,6 +135,7 @@ def begin(plan: Plan) -> None:
     folder = plan.jobs[0].folder
     runner.refuse_folder(folder)
     runner.refuse_missing_data(plan)
+    command_trust.note(plan)
     files.write_json(folder / "plan.json", as_json(plan))
     try:
         runner.open_folder(folder)

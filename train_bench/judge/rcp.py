@@ -22,6 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from train_bench.core import files, plugins
 from train_bench.core.digits import distinct
 from train_bench.errors import LogError
 from train_bench.judge.statistics import largest_acceptable_mean, olympic_mean, smallest_acceptable_mean
@@ -30,6 +31,12 @@ from train_bench.rules.ruleset import BenchmarkRules, package_folder
 
 VALUES = {unit: f"{unit.value}s to converge" for unit in Unit} | {Unit.EPOCH: "Epochs to converge"}
 """What a record calls the convergence of its runs; epochs and samples as the official files do."""
+
+SHIPPED = plugins.PACKAGE / "rcp"
+"""Folder of the points that come with train_bench."""
+
+FOREIGN = "with reference points that did not come with train_bench"
+NOT_COUNTED = "in an official round reference points of your own do not count"
 
 PASS, FAIL, MISSING, NONE, CRASH = "pass", "fail", "missing", "none", "crash"
 
@@ -40,7 +47,8 @@ FAILED = 1e9
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """Convergence of the reference at one batch size; `count` is its number of runs, `values` the progress to the
-    target of each in the benchmark's unit, and `seeds` theirs if they are known."""
+    target of each in the benchmark's unit, and `seeds` theirs if they are known. `file` is that of a point that did
+    not come with train_bench or the package, `program` the user's own program that made it."""
 
     batch_size: int
     mean: float
@@ -49,6 +57,8 @@ class Point:
     values: tuple[float, ...] = ()
     seeds: tuple[int, ...] = ()
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    file: str | None = None
+    program: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,18 +86,30 @@ class RcpVerdict:
 
 def load(rules: BenchmarkRules, rcp_folders: Sequence[Path]) -> tuple[Point, ...]:
     """All points of a benchmark: those of official rounds from the installed package, and ours from
-    <folder>/<round>/<reference>.json of each of `rcp_folders`; the first counts if several have a batch size. Empty
-    without points."""
+    <folder>/<round>/<reference>.json of each of `rcp_folders`; the first counts if several have a batch size. A
+    benchmark's folder gives points of that benchmark alone. Empty without points."""
     absent = {size for erratum in rules.errata for size in erratum.without_points}
     theirs = official(rules)
     known = {point.batch_size for point in theirs}
     ours: list[Point] = []
     for folder in rcp_folders:
-        read = _read(folder / rules.ruleset / f"{rules.reference}.json", rules.drop, rules.name)
+        if _is_of_another_benchmark(folder, rules.reference):
+            continue
+        path = folder / rules.ruleset / f"{rules.reference}.json"
+        read = _read(path, rules.drop, rules.name)
+        if folder != SHIPPED:
+            read = [replace(point, file=str(path)) for point in read]
         ours += [point for point in read if point.batch_size not in known]
         known |= {point.batch_size for point in read}
     points = [point for point in (*ours, *theirs) if point.batch_size not in absent]
     return tuple(sorted(points, key=lambda point: point.batch_size))
+
+
+def _is_of_another_benchmark(folder: Path, reference: str) -> bool:
+    of = [
+        one.name for one in plugins.references().values() if not one.shipped and one.folder / "rcp" == folder
+    ]
+    return bool(of) and reference not in of
 
 
 def digest(points: Sequence[Point]) -> str | None:
@@ -111,15 +133,26 @@ def _read(path: Path, drop: int, benchmark: str | None) -> list[Point]:
     if not os.access(path, os.R_OK):  # it is not there, or in somebody else's home folder
         return []
     try:
-        records = json.loads(path.read_text(encoding="utf-8")).values()
+        records = files.parse_json(files.read_bytes(path, largest=files.LARGEST_JSON_BYTES)).values()
         chosen = [record for record in records if benchmark in (None, record["Benchmark"])]
         return [_point(record, drop) for record in chosen]
-    except (ValueError, KeyError, AttributeError, TypeError, StopIteration) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        KeyError,
+        OSError,
+        RecursionError,
+        StopIteration,
+        TypeError,
+        ValueError,
+    ) as error:
         raise LogError(f"{path} is not a file of reference convergence points: {error!r}.") from error
 
 
 def _point(record: dict[str, Any], drop: int) -> Point:
     values = next(record[name] for name in VALUES.values() if name in record)
+    if type(record["BS"]) is not int or not all(math.isfinite(value) and value >= 0 for value in values):
+        raise ValueError("a batch size is no whole number, or a run needed no number of epochs or samples")
     return Point(
         batch_size=record["BS"],
         mean=olympic_mean(values, drop),
@@ -128,6 +161,7 @@ def _point(record: dict[str, Any], drop: int) -> Point:
         values=tuple(values),
         seeds=tuple(record.get("Seeds", ())),
         hyperparameters=record.get("Hyperparams", {}),
+        program=record.get("Program"),
     )
 
 
@@ -180,7 +214,43 @@ def verdict(
     broken: int = 0,
 ) -> RcpVerdict:
     """Compare the convergence of N runs (None: does not count) with the points of a benchmark. `broken` of those that
-    do not count converged, and break rules."""
+    do not count converged, and break rules. In an official round that has points, others do not count; the message
+    names each point that did not come with train_bench."""
+    counted = points_that_count(points, rules)
+    decided = _verdict(counted, rules, batch_size, convergences, broken)
+    sentences = [
+        f"; {what}: {', '.join(map(_source, foreign))}"
+        for what, of in (
+            (FOREIGN, counted),
+            (NOT_COUNTED, [point for point in points if point not in counted]),
+        )
+        if (foreign := sorted((one for one in of if _is_foreign(one)), key=lambda one: one.batch_size))
+    ]
+    return replace(decided, message="".join((decided.message, *sentences)))
+
+
+def points_that_count(points: Sequence[Point], rules: BenchmarkRules) -> tuple[Point, ...]:
+    """Points that decide a verdict: in an official round those of the installed package, where it has any."""
+    theirs = tuple(point for point in points if point.file is None)
+    return theirs if theirs and rules.generated is None else tuple(points)
+
+
+def _is_foreign(point: Point) -> bool:
+    return point.file is not None or point.program is not None
+
+
+def _source(point: Point) -> str:
+    parts = [part for part in (point.file, point.program and f"made by {point.program}") if part]
+    return f"batch size {point.batch_size} ({', '.join(parts)})"
+
+
+def _verdict(
+    points: Sequence[Point],
+    rules: BenchmarkRules,
+    batch_size: int | None,
+    convergences: Sequence[float | None],
+    broken: int,
+) -> RcpVerdict:
     if not points:
         message = (
             "there are no reference convergence points for this benchmark, so its convergence is not tested"
@@ -292,11 +362,16 @@ def _decided(points: Sequence[Point], rules: BenchmarkRules, batch_size: int, me
         message = f"no point at or above batch size {batch_size}; the largest is {kept[-1].batch_size}"
         return RcpVerdict(verdict=MISSING, message=message, factor=1.0, submission_mean=mean)
     smallest = kept[0]
-    slower = f"no point at batch size {batch_size}, slower than the smallest one ({smallest.batch_size})"
+    absent = (
+        f"the point at batch size {batch_size} is superfluous by the others"
+        if any(point.batch_size == batch_size for point in points)
+        else f"no point at batch size {batch_size}"
+    )
+    slower = f"{absent}, slower than the smallest one ({smallest.batch_size})"
     compared = _compared(smallest, smallest.count - trimmed, mean, rules, slower)
     if compared.verdict == PASS:
         return compared
-    message = f"no point at batch size {batch_size}, and faster than the smallest one ({smallest.batch_size})"
+    message = f"{absent}, and faster than the smallest one ({smallest.batch_size})"
     return replace(compared, verdict=MISSING, message=message)
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from train_bench.core.escape import plain
 from train_bench.core.event import Event
 from train_bench.core.job import Job
 from train_bench.forecast.live import Forecast, Interval
@@ -169,7 +170,7 @@ class Terminal(Observer):
         return _end(campaign, self._now(), turns=self._turns)
 
     def _say(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(plain(text), highlight=False, markup=False, soft_wrap=True)
 
 
 def in_a_sentence(forecast: Forecast, now: datetime, *, turns: bool = False) -> str:

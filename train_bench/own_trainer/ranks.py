@@ -55,18 +55,19 @@ class OwnRanks:
         if self._broadcast is not None:
             received: T = self._broadcast(value)
             return received
-        values = [value]
-        _distributed().broadcast_object_list(values, src=0)
-        return values[0]
+        from train_bench.core import rank_messages  # deferred, because it loads numpy
+
+        sent: T = rank_messages.broadcast(value, self.rank, _exchange_device(), None)
+        return sent
 
     def gather_objects(self, value: T) -> list[T] | None:
         """All ranks' values on rank 0, None elsewhere; without torch.distributed rank 0 has only its own."""
         distributed = _distributed()
         if self.size == 1 or distributed is None:
             return [value] if self.rank == 0 else None
-        values: list[Any] | None = [None] * self.size if self.rank == 0 else None
-        distributed.gather_object(value, values, dst=0)
-        return values
+        from train_bench.core import rank_messages
+
+        return rank_messages.gather(value, self.size, self.rank, _exchange_device(), None)
 
     def describe(self) -> dict[str, Any] | None:
         """Number of ranks, and as far as they can be asked their hosts and devices; on rank 0, None elsewhere."""
@@ -101,6 +102,13 @@ def _device() -> str:
     """Kind of device that this process has used: `cuda` once it is initialised."""
     torch = sys.modules.get("torch")
     return "cuda" if torch is not None and torch.cuda.is_initialized() else "cpu"
+
+
+def _exchange_device() -> Any:
+    """Device of the tensors that ranks exchange: NCCL takes those of GPUs alone."""
+    torch = sys.modules["torch"]
+    on_gpu = _distributed().get_backend() == "nccl"
+    return torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
 
 
 def _distributed() -> Any:

@@ -71,6 +71,11 @@ def rcp_folder_of(reference: str) -> Path:
     return PACKAGE / "rcp" if plugin.shipped else plugin.folder / "rcp"
 
 
+def rcp_folder_of_program(reference: str) -> Path:
+    """Folder for points that a user's own program makes: never that of the points that come with train_bench."""
+    return _own_points() if plugins.references()[reference].shipped else rcp_folder_of(reference)
+
+
 def data() -> Path:
     """User data folder: the user's own points, and the store by default."""
     home = os.environ.get("XDG_DATA_HOME") or "~/.local/share"

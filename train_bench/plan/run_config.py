@@ -109,7 +109,7 @@ class RunConfig:
     )
     trust: bool = option(
         False,
-        "run the command of a campaign from another user or machine, with resume",
+        "allow the commands, ranks and hosts of a campaign from another user or machine, with resume",
         verbs=CAMPAIGNS,
         on_resume=True,
     )

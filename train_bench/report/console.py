@@ -41,4 +41,4 @@ def print_line(console: Console, text: str) -> None:
     style = (
         "green" if verdict.startswith("VALID") else "bold red" if verdict.startswith("NOT VALID") else None
     )
-    console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+    console.print(plain(text), style=style, highlight=False, markup=False, soft_wrap=True)

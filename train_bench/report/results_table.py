@@ -14,6 +14,7 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from train_bench.core.escape import plain_value
 from train_bench.report.score_table import origin_in_words, validity
 
 HEADINGS = (
@@ -46,6 +47,7 @@ def rows(results: Mapping[str, Any]) -> list[list[str]]:
 
 def show(results: Mapping[str, Any], console: Console) -> None:
     """Terminal table: the columns that fit, with submitter and system in one of them."""
+    results = plain_value(results)
     table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
     table.add_column("entry", overflow="fold", min_width=20)
     shown = [name for name in ON_A_TERMINAL if name not in MAY_BE_EMPTY or any(_column(results, name))]

@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from train_bench.core.escape import plain
+from train_bench.core.escape import plain, plain_value
 from train_bench.judge.energy import WITHOUT_LOGS
 from train_bench.judge.statistics import MOST_RUNS
 from train_bench.report.console import print_line
@@ -17,6 +17,7 @@ from train_bench.report.console import print_line
 
 def show_score(score: Mapping[str, Any], console: Console) -> None:
     """One line per run, then the score, its two factors, the RCP verdict and validity."""
+    score = plain_value(score)
     table = Table(title=_title(score), title_justify="left", box=box.SIMPLE, padding=(0, 1), pad_edge=False)
     for heading in ("run", "seed", "status", "minutes", "quality", score["unit"] + "s", "samples/s", ""):
         table.add_column(heading, justify="left" if heading in ("status", "") else "right", no_wrap=True)

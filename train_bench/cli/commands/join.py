@@ -7,6 +7,7 @@ from pathlib import Path
 
 from train_bench.campaign.join import take_part
 from train_bench.cli.arguments import Parser
+from train_bench.cli.conclude import say
 from train_bench.cli.exit_codes import INVALID, VALID
 
 
@@ -16,5 +17,5 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder of the campaign")
     parser.add_argument("overrides", nargs="*", metavar="launcher.OPTION=VALUE", help="which host this is")
     options = parser.parse_args(arguments)
-    good = take_part(options.folder, options.overrides, lambda text: print(text, flush=True))
+    good = take_part(options.folder, options.overrides, say)
     return VALID if good else INVALID

@@ -53,7 +53,9 @@ def _point(folder: Path, *, replace: bool, append: bool) -> Answer:
     plan = files.read_json(folder / "plan.json")
     replace = replace or plan["request"].get("replace_point", False)  # older plans know no such options
     append = append or plan["request"].get("append_point", False)
-    to = discover.rcp_folder_of(plan["reference"])
+    of_program = jobs_of(plan)[0].get("command") is not None
+    folder_of = discover.rcp_folder_of_program if of_program else discover.rcp_folder_of
+    to = folder_of(plan["reference"])
     judged = finish.judge_campaign(folder)
     rules = ruleset.load(plan["ruleset"]).benchmark(plan["benchmark"])
     before = rcp.digest(rcp.load(rules, discover.rcp_folders()))
