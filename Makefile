@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo smoke test full check honesty bench horovod deepspeed slurm-local slurm-local-stop clean
+.PHONY: demo smoke test full check honesty bench docs horovod deepspeed slurm-local slurm-local-stop clean
 
 demo: .venv/installed       ## train the default benchmark five times, judge and score it
 	$(BIN)/train-bench run benchmark=resnet_mini
@@ -51,6 +51,10 @@ bench: .venv/installed-dev  ## cost of the harness and of trackers, waiting for 
 	$(BIN)/python bench/scaling.py
 	$(BIN)/python bench/profile_minis.py $$(mktemp -d)
 	$(BIN)/python bench/startup.py
+
+docs: .venv/installed       ## the documentation as a site, with search: site/index.html
+	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/python -m mkdocs build --quiet --site-dir site
 
 horovod: .venv/installed    ## build Horovod against the installed torch, or take the build that was kept
 	$(BIN)/python -m train_bench.launchers.horovod.build

@@ -23,8 +23,8 @@ PROVIDED_BY = {
     "chromium": "apt install chromium",
     "deepspeed": "make deepspeed",
     "horovod": "make horovod",
-    "joblib": "pip install 'train-bench[joblib]'",
-    "submitit": "pip install 'train-bench[submitit]'",
+    "joblib": "pip install '.[joblib]'",
+    "submitit": "pip install '.[submitit]'",
 }
 NO_CORPUS = "the corpus of published logs is not here (../shared/corpus or TRAIN_BENCH_CORPUS)"
 NO_GPU = "there is no GPU"

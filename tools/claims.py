@@ -1,6 +1,6 @@
 """Claims about MLPerf in the first comments of `conf/benchmark/`, made from tables of verification in the READMEs.
 
-python tools/claims.py           # write them; python tools/readme_table.py then writes the table in README.md
+python tools/claims.py           # write them; then python tools/benchmarks_table.py, which writes docs/benchmarks.md
 python tools/claims.py --check   # exit code 1 if a comment has another one
 """
 

@@ -16,7 +16,7 @@ seen, what is allowed, the next step.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class TrainBenchError(Exception):
@@ -31,14 +31,31 @@ class RequestError(TrainBenchError):
     exit_code = 2
 
 
-class UnknownName(RequestError):
-    """A name that is not among the known ones."""
+NEAREST, ALL_KNOWN = 3, 6
+"""Known names that an error shows: all where they are few, else the nearest ones."""
 
-    def __init__(self, *, what: str, name: str, known: Iterable[str]) -> None:
+LISTS = {"benchmark": "train-bench list", "launcher": "train-bench list", "verb": "train-bench --help"}
+"""Commands that print all names of a kind."""
+
+
+class UnknownName(RequestError):
+    """A name that is not among the known ones. `more` is the command that prints these."""
+
+    def __init__(self, *, what: str, name: str, known: Iterable[str], more: str | None = None) -> None:
         names = sorted(known)
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
         hint = f" Did you mean '{near[0]}'?" if near else ""
-        super().__init__(f"There is no {what} '{name}'.{hint} Known: {', '.join(names) or 'none'}.")
+        shown = known_names(name, names, more or LISTS.get(what))
+        super().__init__(f"There is no {what} '{name}'.{hint} {shown}")
+
+
+def known_names(name: str, names: Sequence[str], more: str | None = None) -> str:
+    """Sentence with the known names: all of them if they are few or no command prints them, else the nearest ones and
+    `more`, that command."""
+    if more is None or len(names) <= ALL_KNOWN:
+        return f"Known: {', '.join(names) or 'none'}."
+    near = difflib.get_close_matches(name, names, n=NEAREST, cutoff=0.0)
+    return f"Nearest: {', '.join(near)} ({len(names) - len(near)} more: {more})."
 
 
 class LaunchError(TrainBenchError):

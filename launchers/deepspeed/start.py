@@ -11,6 +11,7 @@ import sys
 import zlib
 from pathlib import Path
 
+from train_bench.core import software
 from train_bench.core.excerpt import last_line
 from train_bench.core.job import Device, Job
 from train_bench.launcher import Death, Launch
@@ -114,8 +115,8 @@ def _refuse_installation() -> str | None:
     if importlib.util.find_spec("deepspeed") is not None:
         return None
     return (
-        "launcher=deepspeed needs DeepSpeed, which is not installed; `make deepspeed` does it, or "
-        "`pip install --no-build-isolation '.[deepspeed]'`."
+        "launcher=deepspeed needs DeepSpeed, which is not installed; in a checkout `make deepspeed` does it, elsewhere "
+        f"`{software.install_command('deepspeed').replace('install', 'install --no-build-isolation', 1)}`."
     )
 
 

@@ -33,7 +33,10 @@ class Launcher:
                 "launcher=torchrun or launcher=slurm."
             )
         if importlib.util.find_spec("horovod") is None:
-            return "launcher=horovod needs Horovod, which is not installed; `make horovod` builds it."
+            return (
+                "launcher=horovod needs Horovod, which is not installed; `make horovod` builds it in a checkout, "
+                "`python -m train_bench.launchers.horovod.build` elsewhere."
+            )
         if self.config.nodes < 1 or self.config.nproc_per_node < 1:
             return (
                 f"launcher.nodes={self.config.nodes} and launcher.nproc_per_node={self.config.nproc_per_node} "

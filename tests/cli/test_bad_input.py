@@ -1,5 +1,6 @@
 """Every wrong request gets one clear sentence and exit code 2, and starts nothing."""
 
+import re
 import shlex
 from pathlib import Path
 
@@ -58,13 +59,27 @@ from train_bench.rules import ruleset
         (["run", "benchmark=resnet", "seed=1"], ["seed=1 fixes the seeds", "drop_caches=true"]),
         (["run", "resume=/nowhere/at/all"], ["is not a campaign"]),
         (["run", "resume=/nowhere", "runs=3"], ["keeps its plan", "runs=3"]),
-        (["run", "benchmark"], ["benchmark"]),
+        (["run", "benchmark"], ["'benchmark' is not an option", "benchmark=VALUE"]),
+        (["run", "resnet_mini"], ["'resnet_mini' is not an option", "Did you mean benchmark=resnet_mini?"]),
+        (["forecast", "resnet_mimi"], ["Did you mean benchmark=resnet_mini?"]),
+        (["check", "runs=1", "torchrun"], ["Did you mean launcher=torchrun?"]),
+        (["run", "deterministic"], ["Did you mean deterministic=true?"]),
+        (["run", "sede"], ["Did you mean seed=VALUE?"]),
+        (["plan", "waves"], ["'waves' is not an option. Options are NAME=VALUE."]),
+        (["profile", "resnet_mini"], ["resnet_mini does not exist. Did you mean benchmark=resnet_mini?"]),
+        (
+            ["run", "launcher.name=torchrun"],
+            ["launcher.name follows from launcher=NAME", "launcher=torchrun"],
+        ),
+        (["run", "--launcher.name", "slurm"], ["launcher.name follows from launcher=NAME", "launcher=slurm"]),
+        (["plan", "+launcher.name=x"], ["launcher.name follows from launcher=NAME"]),
+        (["run", "-m", "launcher.name=inline,torchrun"], ["launcher.name follows from launcher=NAME"]),
         (["prepare", "benchmark=resnet_cifar10", "data_dir=data"], ["not downloaded", "source"]),
         (["rules", "benchmark=resnet_mimi"], ["Did you mean 'resnet_mini'"]),
         (["rules", "benchmark=stable_diffusion"], ["several rounds", "training-4.0.0"]),
         (["rules", "benchmark=ssd", "ruleset=9.9"], ["9.9", "training-6.1.0"]),
         (["rules", "benchmark=ssd", "ruleset=1.1.0", "division=ajar"], ["ajar", "closed, open"]),
-        (["rules", "resnet"], ["'resnet' is not an option", "benchmark="]),
+        (["rules", "resnet"], ["'resnet' is not an option", "Did you mean benchmark=resnet?"]),
         (["judge", "/nowhere/at/all"], ["/nowhere/at/all does not exist"]),
     ],
 )
@@ -82,6 +97,25 @@ def test_a_wrong_request_is_answered_by_one_sentence(arguments, sentences, tmp_p
 )
 def test_a_wrong_request_is_answered_by_one_sentence_and_an_exit_code_of_the_program(arguments, sentences):
     one_sentence(train_bench(*arguments), sentences)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "more"),
+    [
+        (["run", "benchmark=resnet_mimi"], "train-bench list"),
+        (["run", "sede=1"], "train-bench run --help-all"),
+        (["rules", "benchmark=resnet_mimi"], "train-bench list"),
+    ],
+)
+def test_of_many_known_names_an_error_has_three_and_the_command_that_lists_the_others(arguments, more):
+    sentence = typed(*arguments).stderr
+    nearest = re.search(r"Nearest: (.*?) \((\d+) more: (.*?)\)\.", sentence)
+    assert len(nearest[1].split(", ")) == 3 and int(nearest[2]) > 3 and nearest[3] == more
+
+
+def test_a_campaign_without_resume_is_recognised(begun):
+    folder = begun.jobs[0].folder
+    assert f"Did you mean resume={folder}?" in typed("run", str(folder)).stderr
 
 
 def one_sentence(answer, parts):

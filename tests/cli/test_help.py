@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 
 from train_bench.cli.program import command
-from train_bench.cli.verbs import COMPOSING, VERBS
+from train_bench.cli.verbs import COMPOSING, VERBS, help_page
 from train_bench.plan import discover, option_table
 from train_bench.plan.run_config import TRAITS, RunConfig
 
@@ -47,6 +47,34 @@ def test_a_verb_that_takes_overrides_answers_help_itself(verb, capsys):
         assert (f"\n  {name}=" in printed) == (not traits.verbs or verb in traits.verbs), name
     assert "\n  --json " in printed
     assert "\n  --to FILE " in printed
+
+
+def test_help_begins_with_examples_and_has_the_rest_on_demand(capsys):
+    pages = {}
+    for flag in ("--help", "--help-all"):
+        with pytest.raises(SystemExit):
+            command("run")([flag])
+        pages[flag] = capsys.readouterr().out
+    for page in pages.values():
+        places = [page.index(part) for part in ("Examples:\n  train-bench run ", "\n  --json ", "\n  runs=")]
+        assert places == sorted(places)
+    assert "\n  launcher.nproc_per_node=" in pages["--help-all"]
+    assert "\n  launcher.nproc_per_node=" not in pages["--help"]
+
+
+def test_the_help_of_a_verb_without_overrides_begins_with_examples(capsys):
+    with pytest.raises(SystemExit):
+        command("judge")(["--help"])
+    assert capsys.readouterr().out.startswith("Examples:\n  train-bench judge ")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_first_help_page_begins_with_commands_and_fits_a_terminal(width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    page = help_page()
+    assert page.index("train-bench list mini") < page.index("Run:")
+    assert max(map(len, page.splitlines())) <= width
+    assert all(f"\n  {verb} " in page for verb in VERBS)
 
 
 def test_every_verb_has_help_and_knows_the_version():

@@ -130,7 +130,7 @@ def test_a_missing_launcher_of_hydra_says_what_to_install(name, extra):
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert answer.returncode == 2, answer.stderr
-    assert f"pip install 'train-bench[{extra}]'" in answer.stderr
+    assert f"pip install '{ROOT}[{extra}]'" in answer.stderr
 
 
 def sweep_of(folder, *jobs, launchers=None):

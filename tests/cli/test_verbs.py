@@ -51,16 +51,13 @@ def test_list_says_what_is_the_default_how_large_it_is_and_whether_its_data_are_
     command = [sys.executable, "-m", "train_bench", "list"]
     lines = subprocess.run(command, capture_output=True, text=True, env=env).stdout.splitlines()
     listed = {line.split()[0]: line for line in lines if line}
-    for part in ("default", " mini ", " seconds ", " ready "):
+    for part in ("default", " seconds ", " ready "):
         assert part in listed["resnet_mini"]
-    assert " full " in listed["resnet"]
     assert "ready" not in listed["ssd_mini"]
     assert "default" in listed["inline"]
-    assert (
-        lines.index(listed["resnet_midi"])
-        < lines.index(listed["resnet_mini"])
-        < lines.index(listed["resnet_cifar10"])
-    )
+    names = ("mini", "resnet_mini", "small", "resnet_cifar10", "midi", "resnet_midi", "full", "resnet")
+    places = [lines.index(listed[name]) for name in names]
+    assert places == sorted(places)
 
 
 def test_list_tells_what_a_run_took_in_the_campaigns_of_this_folder_and_else_what_two_cores_take(tmp_path):
@@ -83,11 +80,41 @@ def test_list_tells_what_a_run_took_in_the_campaigns_of_this_folder_and_else_wha
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     lines = subprocess.run(command, capture_output=True, text=True, env=env, cwd=tmp_path).stdout.splitlines()
     listed = {line.split()[0]: line for line in lines if line}
-    assert "time of a run" in listed["benchmark="]
-    assert " 12 s, measured in results/ " in listed["resnet_mini"]
-    assert " 7.12 min, measured in results/ " in listed["ssd_bccd"]
-    assert " seconds on two cores " in listed["dlrm_mini"]
-    assert "results/" not in listed["dlrm_mini"] + listed["resnet_mini_lars"]
+    assert " a run " in listed["mini"]
+    assert " 12 s " in listed["resnet_mini"]
+    assert " 7.12 min " in listed["ssd_bccd"]
+    assert " seconds " in listed["dlrm_mini"]
+    assert " min " not in listed["resnet_mini_lars"]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_a_list_fits_a_terminal_and_cuts_no_name(width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = typed("list").stdout.splitlines()
+    assert max(map(len, lines)) <= width
+    names = {line.split()[0] for line in lines if line}
+    benchmarks = {name for name in discover.variants() if name not in discover.points()}
+    assert benchmarks | {*discover.launchers()} <= names
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["midi"], {"bert_midi", "llama31_8b_midi", "resnet_midi"}),
+        (["mini", "dlrm"], {"dlrm_mini", "dlrm_dcnv2_mini"}),
+        (["unet3d"], {"unet3d", "unet3d_mini", "unet3d_hippocampus"}),
+        (["torchrun"], {"torchrun"}),
+    ],
+)
+def test_a_list_of_words_has_what_these_name(words, names):
+    listed = json.loads(typed("list", *words, "--json").stdout)
+    assert {one["name"] for one in (*listed["benchmarks"], *listed["launchers"])} == names
+
+
+def test_a_list_of_a_name_that_does_not_exist_names_the_nearest():
+    answer = typed("list", "rennet")
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert "Did you mean 'resnet'?" in answer.stderr and "train-bench list" in answer.stderr
 
 
 @pytest.mark.full

@@ -125,7 +125,10 @@ def test_without_a_forecast_only_what_is_sure_is_told():
 
 def test_on_a_terminal_one_line_is_redrawn_with_the_expected_end():
     text = watched(terminal=True, story=two_runs, forecast=lambda: after_noon(125, 118, 140))
-    assert "run 2 of 3 | epoch 1 | top1 0.500 of 0.9 | 0:10 | end at 14:05 (80 %: 13:58 to 14:20)" in text
+    assert (
+        "run 2 of 3 ███░░░░░░░ | epoch 1 | top1 0.500 of 0.9 | 0:10 | about 2:05:00 left (1:58:00 to 2:20:00)"
+        in text
+    )
     assert "\x1b" in text
 
 
@@ -177,8 +180,8 @@ def test_a_person_at_a_terminal_sees_the_quality_while_the_next_epoch_trains():
         while "left" not in seen:
             seen += os.read(person, 10_000).decode()
     os.close(person)
-    assert "job 3: run 1 of 1 | training from epoch 1 | 0:00" in seen
-    assert "job 3: run 1 of 1 | epoch 2 | top1 0.500 of 0.9 | 0:16 | at most 0:16 left" in seen
+    assert "job 3: run 1 of 1 ░░░░░░░░░░ | training from epoch 1 | 0:00" in seen
+    assert "job 3: run 1 of 1 █████░░░░░ | top1 0.500 of 0.9 | at most 0:16 left" in seen
 
 
 def test_campaigns_that_share_a_terminal_tell_plain_lines_with_their_names():
@@ -204,3 +207,31 @@ def test_finished_runs_of_a_resumed_campaign_are_counted():
         watcher.campaign_started(total=5, done=2)
 
     assert "2 of 5 runs have a result already" in watched(terminal=False, story=story)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100])
+def test_the_redrawn_line_is_one_line_on_a_narrow_terminal(width):
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=width, legacy_windows=False)
+    watcher = Terminal(console, Seconds(), now=lambda: NOON, forecast=lambda: after_noon(1.3, 1, 1.7))
+    watcher.campaign_started(total=5, done=2)
+    watcher.run_started(job(Path("out")))
+    watcher.event(evaluation(12, {"BBOX": 0.31, "SEGM": 0.2} if width == 40 else 0.951))
+    watcher.tick()
+    drawn = screen.getvalue().replace("\x1b[?25l", "").splitlines()[-1]
+    assert "about 1:18" in drawn or width == 40
+    assert len(drawn.rpartition("\x1b[2K")[2]) <= width
+
+
+def test_a_run_that_ends_without_its_target_is_told_as_one():
+    def story(watcher, clock):
+        watcher.campaign_started(total=1, done=0)
+        watcher.run_started(job(Path("out")))
+        watcher.event(evaluation(4, 0.5))
+        watcher.event(Event(key="run_stop", value=None, time_ms=0, metadata={"status": "aborted"}))
+        watcher.run_ended(job(Path("out")), failure=None)
+
+    for terminal in (False, True):
+        text = watched(terminal=terminal, story=story)
+        assert "run 1 of 1: target missed, epoch 4: 0.5000 (target top1 >= 0.9)" in text
+        assert "finished" not in text

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from train_bench.core import software
 from train_bench.core.job import Device, Job, Precision
 from train_bench.errors import LaunchError, RequestError
 from train_bench.launcher import Launch
@@ -34,7 +35,7 @@ def refuse_missing(reference: str) -> None:
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         shipped = discover.source_of(reference) is None
-        step = "pip install 'train-bench[references]'" if shipped else "install them"
+        step = software.install_command("references") if shipped else "install them"
         raise RequestError(
             f"{reference} needs packages that are not installed ({', '.join(missing)}): {step}. Nothing was started."
         )

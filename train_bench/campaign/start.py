@@ -26,7 +26,7 @@ from train_bench.judge import rcp
 from train_bench.judge.checks.campaign_checks import differences
 from train_bench.observers.observer import Observer, Observers
 from train_bench.observers.terminal import Terminal, sweep_job
-from train_bench.observers.tracking import Tracking, named
+from train_bench.observers.tracking import NONE, Tracking, named, places
 from train_bench.plan import command, discover
 from train_bench.plan.plan import Plan, Provenance, as_json, make_plan
 from train_bench.plan.request import Request
@@ -79,11 +79,20 @@ def carry_out(request: Request, say: Say, warn: Say, *, reference_runs: bool = F
             batch_queue.settle(batch, folder)
         return folder
     say(f"{len(planned.jobs)} run(s) of {planned.variant} in {folder}")
+    for place in tracking_places(planned):
+        say(place)
     for overrides in config.joining:
         say(f"run on another host: train-bench join {shlex.quote(str(folder))} {overrides}")
     for _ in each_run(planned, request, say):  # each step is a run, which its observers see
         pass
+    for place in tracking_places(planned):
+        say(place)
     return folder if run_config.only is None else None
+
+
+def tracking_places(planned: Plan) -> list[str]:
+    """Sentence for each tracker of a campaign; older plans know no tracking."""
+    return places(planned.jobs[0].folder, named(planned.request.get("tracking", NONE)))
 
 
 def _begun(request: Request, warn: Say, *, reference_runs: bool) -> Plan:
@@ -169,7 +178,7 @@ def _observers(planned: Plan, *, only: Sequence[int] | None, side: str = "") -> 
             say=lambda text: console.print(text, highlight=False, markup=False, soft_wrap=True),
             forecast=lambda: expected.latest,
         )
-        for name in named(planned.request.get("tracking", "none"))  # older plans know no tracking
+        for name in named(planned.request.get("tracking", NONE))  # older plans know no tracking
     ]
     job, alone = sweep_job()
     terminal = Terminal(

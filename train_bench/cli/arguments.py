@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from train_bench.cli.verbs import examples
+
 BOOLEANS = {"true": True, "false": False}
 
 
@@ -21,6 +23,11 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as argparse does, after unifying both spellings."""
         return super().parse_known_args(list(self._spelled_alike(list(args or ()))), namespace)
+
+    def format_help(self) -> str:
+        """Examples, then the page of argparse."""
+        shown = examples(self.prog.removeprefix("train-bench "))
+        return f"{shown}\n{super().format_help()}" if shown else super().format_help()
 
     def stays(self, word: str) -> bool:
         """True for a word that is no option of the verb although it is spelled as one."""

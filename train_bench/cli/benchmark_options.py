@@ -16,9 +16,9 @@ def values(arguments: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     for word in arguments:
         name, sign, value = word.partition("=")
         if name not in names or not sign:
-            raise RequestError(
-                f"'{word}' is not an option; known: {', '.join(f'{name}=...' for name in names)}."
-            )
+            hint = f" Did you mean benchmark={word}?" if not sign and word in _everyone() else ""
+            known = ", ".join(f"{name}=..." for name in names)
+            raise RequestError(f"'{word}' is not an option.{hint} Known: {known}.")
         given[name] = value
     return given
 
@@ -39,8 +39,13 @@ def only_round(benchmark: str) -> str:
     """Round of a benchmark that only one has."""
     rounds = [name for name in ruleset.names() if benchmark in ruleset.load(name).benchmarks]
     if not rounds:
-        everyone = {name for held in ruleset.names() for name in ruleset.load(held).benchmarks}
-        raise UnknownName(what="benchmark", name=benchmark, known=everyone)
+        raise UnknownName(what="benchmark", name=benchmark, known=_everyone())
     if len(rounds) > 1:
         raise RequestError(f"{benchmark} is in several rounds; add ruleset=, one of {', '.join(rounds)}.")
     return rounds[0]
+
+
+def _everyone() -> set[str]:
+    """Benchmarks by the names of configurations, and of the logs of every round."""
+    logged = {name for held in ruleset.names() for name in ruleset.load(held).benchmarks}
+    return logged | set(discover.variants())

@@ -16,6 +16,7 @@ from train_bench.campaign import preflight
 from train_bench.cli import completion, hydra_app, judge_options, overrides
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import VALID, guarded
+from train_bench.cli.verbs import examples
 from train_bench.core import files
 from train_bench.errors import RequestError
 from train_bench.plan import option_table
@@ -25,6 +26,7 @@ from train_bench.report import help as help_page
 NOTES = """\
 Each is an override of Hydra: null is none, lists are [1,2]. Every other value of the configuration can be set, too.
 --name VALUE is the same as name=VALUE.
+  --help-all                every option: benchmark.X, launcher.X, system.X and submission.X, too
   benchmark.hyperparameters.KEY=VALUE   by the names of mllog; train-bench rules benchmark=NAME has what is allowed
   --cfg job                 prints the whole configuration
   -m, --multirun            one job for every combination of values with commas between them
@@ -50,7 +52,8 @@ class OverrideParser(Parser):
 
     def __init__(self, verb: str, *, page: bool = False) -> None:
         super().__init__(f"train-bench {verb}", usage=argparse.SUPPRESS, allow_abbrev=False)
-        self.verb, self.page = verb, page
+        self.verb, self.page, self.everything = verb, page, False
+        self.add_argument("--help-all", action=_HelpAll, nargs=0, help="every option, and exit")
         answer_options(self, page=page)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -65,14 +68,25 @@ class OverrideParser(Parser):
         return overrides.is_option(overrides.name_of(word)) or super().stays(word)
 
     def format_help(self) -> str:
-        """Options of the configuration, each with a sentence, then those of the verb."""
+        """Examples, options of the verb, those of a campaign; with `--help-all` those of benchmarks and launchers."""
         about = (sys.modules[f"train_bench.cli.commands.{self.verb}"].__doc__ or "").rstrip()
+        own = argparse.ArgumentParser.format_help(self).strip()
+        top = "\n".join([about, "", examples(self.verb), own])
         parts = {
             heading: [(option.name, option.default, option.about) for option in listed]
             for heading, listed in option_table.parts(self.verb).items()
+            if self.everything or heading == option_table.OF_CAMPAIGNS
         }
-        page = help_page.page(f"train-bench {self.verb} [OPTION=VALUE ...]", about, parts, NOTES)
-        return f"{page}\n{super().format_help()}"
+        return help_page.page(f"train-bench {self.verb} [OPTION=VALUE ...]", top, parts, NOTES)
+
+
+class _HelpAll(argparse.Action):
+    """Print the page of help with every option."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        parser.everything = True  # type: ignore[attr-defined]
+        parser.print_help()
+        parser.exit()
 
 
 def answer_options(parser: argparse.ArgumentParser, *, page: bool = False) -> None:

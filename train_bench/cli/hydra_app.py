@@ -36,8 +36,8 @@ from omegaconf.errors import (
 
 from train_bench.campaign import preflight
 from train_bench.cli import completion, override_errors, overrides, sweep
-from train_bench.core import files
-from train_bench.errors import RequestError, UnknownName
+from train_bench.core import files, software
+from train_bench.errors import RequestError, UnknownName, known_names
 from train_bench.plan import discover
 from train_bench.plan.option import with_folder
 from train_bench.plan.request import Request
@@ -58,6 +58,9 @@ def with_request(verb: str, arguments: Sequence[str], act: Callable[[Request], i
     Raises `RequestError` with one sentence if Hydra or OmegaConf refuses the words.
     """
     register()
+    completing = bool(arguments) and arguments[0] in completion.FLAGS
+    if not completing:
+        overrides.refuse_misplaced(arguments)
     arguments = overrides.resolve(arguments)
     Plugins.instance().register(OutsideConfigurations)
     sweeping = not SWEEPING.isdisjoint(arguments)
@@ -248,7 +251,7 @@ def _explained(error: Exception) -> RequestError:
         group, _, name = error.missing_cfg_file.rpartition("/")
         if group == "hydra/launcher" and name in EXTRAS:
             return RequestError(
-                f"hydra/launcher={name} needs a package; install it with pip install 'train-bench[{EXTRAS[name]}]'."
+                f"hydra/launcher={name} needs a package; install it with {software.install_command(EXTRAS[name])}."
             )
         return UnknownName(what=group or "configuration", name=name, known=_choices(error))
     if isinstance(cause, MissingMandatoryValue):
@@ -274,8 +277,8 @@ def _explained_key(cause: OmegaConfBaseException) -> RequestError:
     if leaf not in keys and "not in" in str(cause.msg):
         near = difflib.get_close_matches(leaf, [str(name) for name in keys], n=1, cutoff=0.5)
         hint = f" Did you mean '{key[: -len(leaf)]}{near[0]}'?" if near else ""
-        known = ", ".join(str(name) for name in keys)
-        return RequestError(f"There is no option '{key}'.{hint} Known there: {known}.")
+        known = known_names(leaf, sorted(map(str, keys)), "train-bench run --help-all")
+        return RequestError(f"There is no option '{key}'.{hint} {known}")
     return RequestError(f"{key}: {_one_line(str(cause.msg).splitlines()[0])}.")
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
+import itertools
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from urllib.parse import quote, unquote
 
 from train_bench.errors import RequestError
@@ -101,6 +104,49 @@ def as_typed(word: str) -> str:
     if name in TRAITS and TRAITS[name].program and value[:1] == value[-1:] == "'":
         return f"{name}={unquote(value[1:-1], errors='surrogateescape')}"
     return word
+
+
+WITH_VALUES = frozenset(
+    {
+        *("--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp"),
+        *("--cfg", "-c", "--package", "-p", "--experimental-rerun", "--info", "-i"),
+    }
+)
+"""Flags of Hydra whose values are words of their own."""
+
+FIXED = {"launcher.name": "launcher"}
+"""Values that choosing a configuration sets, and the option that chooses it."""
+
+
+def refuse_misplaced(words: Sequence[str]) -> None:
+    """Raise `RequestError` for a word without an equals sign, and for a value that another option sets."""
+    for before, word in itertools.pairwise(["", *words]):
+        name = name_of(word)
+        if word and "=" not in word and word[0] not in "-~" and before not in WITH_VALUES:
+            raise RequestError(f"'{word}' is not an option.{suggestion(word)}")
+        if name in FIXED:
+            value = word.partition("=")[2] or "NAME"
+            raise RequestError(
+                f"{name} follows from {FIXED[name]}=NAME and is not set by itself; give {FIXED[name]}={value}."
+            )
+
+
+def refuse_name(path: Path) -> None:
+    """Raise `RequestError` for a path that does not exist and is the name of a benchmark or of a launcher."""
+    meant = suggestion(str(path))
+    if not path.exists() and "=" in meant and meant.endswith("?"):
+        raise RequestError(f"{path} does not exist.{meant}")
+
+
+def suggestion(word: str) -> str:
+    """Sentence that asks for the option that a word is the value or the name of; empty where none is near."""
+    choices = {"benchmark": discover.variants(), "launcher": discover.launchers()}
+    values = {value: f"{option}={value}" for option, known in choices.items() for value in known}
+    names = {name: f"{name}={'true' if name in BOOLEANS else 'VALUE'}" for name in TRAITS}
+    if Path(word).is_dir() and (Path(word) / "plan.json").is_file():
+        return f" Did you mean resume={word}?"
+    near = difflib.get_close_matches(word, [*values, *names], n=1, cutoff=0.7)
+    return f" Did you mean {(values | names)[near[0]]}?" if near else " Options are NAME=VALUE."
 
 
 def is_option(name: str) -> bool:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from dataclasses import dataclass
+
+WIDEST = 110
+"""Most columns of a help page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,21 +113,87 @@ VERBS = tuple(verb.name for group in GROUPS.values() for verb in group)
 COMPOSING = tuple(verb.name for group in GROUPS.values() for verb in group if verb.composes)
 
 
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "list": ("list mini", "list resnet", "list --json"),
+    "plan": (
+        "plan benchmark=resnet_mini",
+        "plan benchmark=bert point=8192 --dry --ranks 1024",
+    ),
+    "prepare": ("prepare benchmark=resnet source=/data/imagenet data_dir=/fast/imagenet",),
+    "run": (
+        "run benchmark=resnet_mini output=demo",
+        "run resume=demo",
+        "run benchmark=resnet_mini launcher=torchrun launcher.nproc_per_node=2",
+        "run benchmark=resnet_mini seed=1 against='precision=bf16' output=pair",
+        "run benchmark=resnet_mini -- python my_trainer.py",
+    ),
+    "join": ("join /shared/campaign launcher.node_rank=1",),
+    "settle": ("settle /shared/campaign",),
+    "judge": ("judge demo", "judge training_results_v1.1", "judge logs --ruleset 1.1.0 --json"),
+    "score": ("score demo", "score demo --half-width 2", "score training_results_v1.1 --markdown"),
+    "rules": ("rules benchmark=resnet ruleset=1.1.0", "rules benchmark=resnet_mini --official-file"),
+    "rcp": ("rcp benchmark=waves", "rcp --certainty benchmark=resnet_mini"),
+    "verify": ("verify kept", "verify kept launcher=torchrun launcher.nproc_per_node=2"),
+    "review": ("review training_results_v1.1 --to review.html",),
+    "compare": ("compare before after", "compare pair", "compare before after --fail-if-slower 3%"),
+    "equivalent": ("equivalent benchmark=resnet_mini precision=bf16",),
+    "forecast": ("forecast benchmark=resnet_mini",),
+    "profile": ("profile benchmark=resnet_mini", "profile benchmark=resnet_mini --bound", "profile demo"),
+    "accept": (
+        "accept benchmark=resnet_midi n1 n2 n3 n4 output=/shared/fleet",
+        "accept benchmark=resnet_midi n1 n2 --by 'srun --nodes=1 --ntasks=1 --nodelist={node}'",
+    ),
+    "report": ("report demo --to demo.html", "report before after --to both.html --price-per-hour 12.5"),
+    "web": ("web results",),
+    "index": ("index results training_results_v1.1",),
+    "history": ("history benchmark=resnet_mini since=2026-11", "history --to history.html"),
+    "export": ("export demo --to demo.zip",),
+    "replay": ("replay demo.zip --only-check", "replay demo.zip --to again"),
+    "package": ("package demo --to submission",),
+    "new": ("new benchmark waves",),
+    "check": ("check benchmark=waves",),
+}
+"""Commands as they are typed, the usual one first, by verb."""
+
+FIRST_STEPS = (
+    "list mini",
+    "run benchmark=resnet_mini output=demo",
+    "report demo --to demo.html",
+    "run --help",
+)
+
+
+def examples(verb: str) -> str:
+    """Examples of a verb as they are typed; empty for one without."""
+    lines = [f"  train-bench {words}" for words in EXAMPLES.get(verb, ())]
+    return "\n".join(["Examples:", *lines, ""]) if lines else ""
+
+
 def help_page() -> str:
     """Page of `train-bench --help`."""
     lines = ["train-bench VERB ...: measure the time to train a model to a given quality.", ""]
+    lines += ["Begin with:", *(f"  train-bench {words}" for words in FIRST_STEPS), ""]
     for name, verbs in GROUPS.items():
-        lines += [f"{name}:", *(f"  {verb.name:<10} {verb.arguments:<17} {verb.does}" for verb in verbs), ""]
+        lines += [f"{name}:", *(line for verb in verbs for line in _lines(verb)), ""]
     return "\n".join([*lines, NOTES])
+
+
+def _lines(verb: Verb) -> list[str]:
+    """A verb on lines that fit the terminal."""
+    begin = f"  {verb.name:<10} {verb.arguments:<17} "
+    width = min(WIDEST, shutil.get_terminal_size().columns)
+    return textwrap.wrap(verb.does, width, initial_indent=begin, subsequent_indent=" " * 31)
 
 
 NOTES = """\
 Verbs with [OVERRIDE ...] are Hydra applications; their options are overrides:
-benchmark=resnet_mini, launcher=torchrun, launcher.nproc_per_node=2, runs=3, seed=1, output=DIR, resume=DIR, ...;
---help documents each, --cfg job prints the configuration, --multirun sweeps. Every verb has --help.
+benchmark=resnet_mini, launcher=torchrun, runs=3, seed=1, output=DIR, ...;
+--help documents those of a campaign, --help-all each, --cfg job prints the
+configuration, --multirun sweeps. Every verb has --help.
 
-eval "$(train-bench -sc install=bash)" completes verbs and options in this shell (also zsh and fish).
+eval "$(train-bench -sc install=bash)" completes verbs and options in this
+shell (also zsh and fish).
 
-Exit code 0: valid. 1: it ran, but the result is invalid or incomplete. 2: the request was wrong.
-3: undecided (compare --fail-if-slower, accept).
+Exit code 0: valid. 1: it ran, but the result is invalid or incomplete.
+2: the request was wrong. 3: undecided (compare --fail-if-slower, accept).
 """

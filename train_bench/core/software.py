@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import json
 import os
 import platform
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from train_bench.core.plugins import PACKAGE
 
@@ -20,6 +23,33 @@ VARIABLES = re.compile(
     r"(OMP|MKL|OPENBLAS|GOMP|NCCL|GLOO|TORCH|PYTORCH|CUDA|CUBLAS|CUDNN|HOROVOD|DS|MALLOC)_\w+|LD_PRELOAD"
 )
 """Names of environment variables by which arithmetic and exchange can be tuned."""
+
+
+def install_command(extra: str) -> str:
+    """Command that installs an extra of train_bench from where this one came: the checkout, the file of the wheel, or
+    else the index that has it."""
+    checkout = PACKAGE.parent
+    if (checkout / "pyproject.toml").is_file():
+        source = "." if checkout == Path.cwd() else str(checkout)
+    else:
+        source = _installed_from() or "train-bench"
+    return f"pip install {_quoted(f'{source}[{extra}]')}"
+
+
+def _installed_from() -> str | None:
+    """Path that pip installed train_bench from; None if it came from an index, or the file is gone."""
+    try:
+        recorded = importlib.metadata.distribution("train-bench").read_text("direct_url.json") or "{}"
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    url = urlsplit(json.loads(recorded).get("url", ""))
+    path = unquote(url.path)
+    return path if url.scheme == "file" and Path(path).exists() else None
+
+
+def _quoted(requirement: str) -> str:
+    """A requirement in quotes, which shells need for its brackets."""
+    return shlex.quote(requirement) if "'" in requirement else f"'{requirement}'"
 
 
 def describe() -> dict[str, Any]:

@@ -25,6 +25,9 @@ QUIET_SECONDS = 60.0
 """In a pipe, an evaluation is a line only where so much time has passed since the last line: a run of seconds is one
 line, a run of hours at most one a minute."""
 
+CELLS = 10
+"""Width of the bar of a campaign."""
+
 BY_THE_SECOND = 600.0
 """Expected ends up to so many seconds ahead are printed to the second, later ones to the minute."""
 
@@ -72,7 +75,8 @@ class Terminal(Observer):
         self._job: Job | None = None
         self._started = self._said = 0.0
         self._doing = ""
-        self._quality = ""
+        self._quality = self._against = ""
+        self._missed = False
         self._evaluated: tuple[float, float] | None = None
         self._told = False
 
@@ -84,7 +88,7 @@ class Terminal(Observer):
     def run_started(self, job: Job) -> None:
         self._job, self._evaluated = job, None
         self._started = self._said = self._clock()
-        self._doing, self._quality = "starting", ""
+        self._doing, self._quality, self._against, self._missed = "starting", "", "", False
         if self._redrawn:
             self._live = Live(console=self._console, auto_refresh=False, transient=True)
             self._live.start()
@@ -93,7 +97,9 @@ class Terminal(Observer):
         job = self._job
         if job is None:
             return
-        if event.key == "init_start":
+        if event.key == "run_stop":
+            self._missed = event.metadata.get("status") not in (None, "success")
+        elif event.key == "init_start":
             self._doing = "building"
         elif event.key == "block_start":
             self._doing = f"training from {job.unit.value} {event.metadata.get('first_epoch_num')}"
@@ -101,7 +107,8 @@ class Terminal(Observer):
             number = event.metadata.get("epoch_num")
             self._evaluated = (float(number or 0), self._clock())
             self._doing = f"{job.unit.value} {number}: {_value(event.value)} (target {job.target})"
-            self._quality = f"{job.unit.value} {number} | {_against_target(job, event.value)}"
+            self._against = _against_target(job, event.value)
+            self._quality = f"{job.unit.value} {number} | {self._against}"
             self._evaluations += 1
             if not self._redrawn and self._clock() - self._said >= QUIET_SECONDS:
                 self._say_evaluation(job)
@@ -114,16 +121,38 @@ class Terminal(Observer):
     def tick(self) -> None:
         """Redraw: the last evaluation stays until the next."""
         if self._job is not None and self._live is not None:
-            doing = self._quality or self._doing
-            parts = (self._name(self._job), doing, _duration(self._elapsed()), self._time_left())
-            self._live.update(Text(" | ".join(part for part in parts if part)), refresh=True)
+            self._live.update(Text(self._line(self._job), no_wrap=True, overflow="ellipsis"), refresh=True)
+
+    def _line(self, job: Job) -> str:
+        """The most complete line that the terminal has room for."""
+        begin, left = f"{self._name(job)} {bar(self._share(job))}", self._time_left()
+        elapsed, short = _duration(self._elapsed()), left.partition(" (")[0]
+        choices = (
+            (begin, self._quality or self._doing, elapsed, left),
+            (begin, self._against or self._doing, left or elapsed),
+            (begin, self._against or self._doing, short or elapsed),
+            (self._name(job), self._against or self._doing, short or elapsed),
+        )
+        lines = [" | ".join(part for part in choice if part) for choice in choices]
+        return next((line for line in lines if len(line) < self._console.width), lines[-1])
+
+    def _share(self, job: Job) -> float:
+        """Share of the campaign that is done: of a run by its expected end, else by its last scheduled evaluation."""
+        forecast, elapsed = self._forecast(), self._elapsed()
+        share = 0.0
+        if forecast is not None and forecast.run is not None:
+            left = max(0.0, forecast.run.expected / 1000 - self._now().timestamp())
+            share = elapsed / (elapsed + left) if left else 1.0
+        elif self._evaluated is not None:
+            share = self._evaluated[0] / job.schedule.points()[-1]
+        return min(1.0, (self._done + share) / max(1, self._total))
 
     def run_ended(self, job: Job, *, failure: str | None) -> None:
         duration = _duration(self._elapsed())
         self._done += 1
         self._job = None
         self._clear()
-        outcome = f"failed ({failure})" if failure else "finished"
+        outcome = f"failed ({failure})" if failure else "target missed" if self._missed else "finished"
         said = f"{self._name(job)}: {outcome}, {self._doing}, {duration} in all, seed {job.seed}"
         self._say(f"{said}{self._expectation()}")
 
@@ -145,7 +174,7 @@ class Terminal(Observer):
         """Expected time left; before there is an expectation, the longest that this run may take."""
         forecast = self._forecast()
         if forecast is not None:
-            return self._end(forecast.campaign)
+            return remaining(forecast.campaign, self._now())
         if self._job is not None and self._evaluated is not None and self._evaluated[0] > 0:
             number, when = self._evaluated
             last = self._job.schedule.points()[-1]
@@ -166,11 +195,21 @@ class Terminal(Observer):
         forecast = None if self._redrawn else self._forecast()
         return "" if forecast is None else f"; {in_a_sentence(forecast, self._now(), turns=self._turns)}"
 
-    def _end(self, campaign: Interval) -> str:
-        return _end(campaign, self._now(), turns=self._turns)
-
     def _say(self, text: str) -> None:
         self._console.print(plain(text), highlight=False, markup=False, soft_wrap=True)
+
+
+def bar(share: float) -> str:
+    """Share as a bar of `CELLS` cells."""
+    full = round(share * CELLS)
+    return "█" * full + "░" * (CELLS - full)
+
+
+def remaining(campaign: Interval, now: datetime) -> str:
+    """`about 1:20 left (1:00 to 1:40)`, with the 80 % interval."""
+    left = [max(0.0, end / 1000 - now.timestamp()) for end in campaign]
+    expected, low, high = map(_duration, left)
+    return f"about {expected} left ({low} to {high})" if left[2] else "longer than expected"
 
 
 def in_a_sentence(forecast: Forecast, now: datetime, *, turns: bool = False) -> str:

@@ -11,13 +11,15 @@ import importlib.util
 import multiprocessing
 import os
 import queue
+import shlex
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, cast
 
+from train_bench.core import software
 from train_bench.core.event import Event
 from train_bench.core.job import Job
 from train_bench.errors import RequestError, UnknownName
@@ -44,9 +46,16 @@ def named(trackers: Any) -> tuple[str, ...]:
             raise UnknownName(what="tracker", name=name, known=[*TRACKERS, NONE])
         if importlib.util.find_spec(name) is None:
             raise RequestError(
-                f"tracking={name} needs a package; install it with pip install 'train-bench[{name}]'."
+                f"tracking={name} needs a package; install it with {software.install_command(name)}."
             )
     return chosen
+
+
+def places(folder: Path, trackers: Iterable[str]) -> list[str]:
+    """Sentence for each tracker of a campaign: where it writes, and the command that shows or uploads it."""
+    commands = {"wandb": "wandb sync", "tensorboard": "tensorboard --logdir"}
+    at = {name: folder / "tracking" / name for name in trackers}
+    return [f"tracking: {path} ({commands[name]} {shlex.quote(str(path))})" for name, path in at.items()]
 
 
 class Tracking(Observer):

@@ -17,6 +17,9 @@ from train_bench.task import BenchmarkConfig, Evaluation
 MANDATORY = "???"
 """What OmegaConf has where a value is to be given."""
 
+OF_CAMPAIGNS = "Options"
+"""Heading of the options that belong to no benchmark and no launcher."""
+
 LINE = re.compile(r"^(\w+) +(.+)$")
 
 
@@ -35,7 +38,7 @@ class Option:
 def parts(verb: str | None = None) -> dict[str, list[Option]]:
     """Options by heading, all or those of a verb."""
     groups = {
-        "Options": [one for one in _of_request() if not verb or not one.verbs or verb in one.verbs],
+        OF_CAMPAIGNS: [one for one in _of_request() if not verb or not one.verbs or verb in one.verbs],
         "Of every benchmark": [
             *_of(BenchmarkConfig, "benchmark."),
             *_of(Evaluation, "benchmark.evaluation."),

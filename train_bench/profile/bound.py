@@ -17,6 +17,7 @@ import torch
 from train_bench.core.job import Precision
 from train_bench.profile import bricks
 from train_bench.profile.bricks import Brick, CallRecorder, TensorSpec
+from train_bench.profile.document import COMPUTING
 from train_bench.profile.graph import Graph
 
 LONGEST_SECONDS = 120.0
@@ -29,9 +30,6 @@ CHOOSING = ("matrix", "convolution")
 
 LOWER = "products and convolutions in bf16"
 """Not part of the bound: results differ."""
-
-COMPUTING = ("forward", "backward", "optimizer")
-"""Phases that consist of operators."""
 
 DIVIDED = ("input", "forward", "backward", "own work")
 """Phases that take less time with fewer samples per rank; the optimizer updates as many weights."""

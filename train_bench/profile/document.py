@@ -13,8 +13,10 @@ from typing import Any
 
 from train_bench import __version__
 from train_bench.core.job import Job
-from train_bench.profile import across, bound, stationarity, verdict
-from train_bench.profile.bound import COMPUTING
+from train_bench.profile import across, stationarity, verdict
+
+COMPUTING = ("forward", "backward", "optimizer")
+"""Phases that consist of operators."""
 
 VERSION = 1
 
@@ -98,6 +100,8 @@ def described(job: Job, ranks: Sequence[Raw]) -> dict[str, Any]:
         "processor_use": _processor_use(first),
         "exports": dict(first["exports"]),
     }
+    from train_bench.profile import bound  # here, because it imports torch
+
     content["bound"] = bound.described(
         bound.bound_of_ranks([one["bound"] for one in ranks]), content, _steps_of(ranks)
     )

@@ -1,4 +1,4 @@
-"""Benchmarks and launchers to choose from, for a terminal. Names are never cut; in a pipe no line is."""
+"""Benchmarks and launchers to choose from. A name is never cut; on a terminal the description of it is."""
 
 from __future__ import annotations
 
@@ -11,57 +11,74 @@ from rich.console import Console
 DURATION = re.compile(r": ([a-z ]+) on two CPU cores")
 """Format of a run's duration in a benchmark's file."""
 
+SAME_TASK = re.compile(r"^The same task (on |with )?")
+
+SCALES = ("mini", "small", "midi", "full")
+"""Scales of benchmarks, from what runs anywhere to full scale."""
+
+LEAST_ABOUT = 16
+ALL_POINTS = 110
+"""Least columns of a description, and of a terminal that has room for every point."""
+
 
 def show(content: Mapping[str, Any], console: Console) -> None:
-    """`benchmarks` by the reference that they belong to, then `launchers`. The duration of a run is that of the last
-    campaign in `results/`, else the one that the benchmark's file states for two processor cores. A terminal cuts the
-    end of a line, which nobody has to type."""
-    benchmarks = sorted(content["benchmarks"], key=lambda one: (one["reference"], _scale(one), one["name"]))
-    rows = [
-        ("benchmark=", "", "scale", "time of a run", "data", "point=", "about"),
-        *map(_benchmark, benchmarks),
-    ]
-    _say(console, rows)
-    console.print()
-    _say(console, [("launcher=", "", "about"), *map(_launcher, content["launchers"])])
+    """`benchmarks` by their scale, minis first, then `launchers`. The duration of a run is that of the last campaign in
+    `results/`, else the one that the benchmark's file states for two processor cores."""
+    tables = []
+    for heading in SCALES:
+        chosen = sorted((one for one in content["benchmarks"] if scale(one) == heading), key=_place)
+        headings = (heading, "a run", "data", "about", "point=")
+        tables.append([headings, *(_benchmark(one, console.width) for one in chosen)])
+    launchers = [(one["name"], _default(one) + one["about"]) for one in content["launchers"]]
+    tables.append([("launcher=", "about"), *launchers])
+    for number, rows in enumerate(rows for rows in tables if len(rows) > 1):
+        if number:
+            console.print()
+        _say(console, rows)
 
 
-def _benchmark(one: Mapping[str, Any]) -> tuple[str, ...]:
-    return (
-        one["name"],
-        _default(one),
-        _scale(one),
-        _time(one),
-        "ready" if one["has_data"] else "-",
-        ",".join(map(str, one["points"])),
-        DURATION.sub("", one["about"]),
-    )
-
-
-def _time(one: Mapping[str, Any]) -> str:
-    if one["time_of_a_run"]:
-        return f"{one['time_of_a_run']}, measured in results/"
-    said = DURATION.search(one["about"])
-    return f"{said.group(1)} on two cores" if said else ""
-
-
-def _launcher(one: Mapping[str, Any]) -> tuple[str, ...]:
-    return one["name"], _default(one), one["about"]
-
-
-def _say(console: Console, rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        console.print(line, highlight=False, markup=False, no_wrap=True, overflow="ellipsis")
-
-
-def _default(one: Mapping[str, Any]) -> str:
-    return "default" if one["default"] else ""
-
-
-def _scale(one: Mapping[str, Any]) -> str:
-    """Full scale, a mini task, one that is sized for a GPU, or a small one on real data."""
+def scale(one: Mapping[str, Any]) -> str:
+    """Scale of a benchmark: full, a mini task, one that is sized for a GPU, or a small one on real data."""
     if not one["ruleset"].startswith("mini"):
         return "full"
     return next((scale for scale in ("mini", "midi") if f"_{scale}" in one["name"]), "small")
+
+
+def _place(one: Mapping[str, Any]) -> tuple[str, str]:
+    return one["reference"], one["name"]
+
+
+def _benchmark(one: Mapping[str, Any], width: int) -> tuple[str, ...]:
+    about = DURATION.sub("", SAME_TASK.sub("", one["about"])).removesuffix(".")
+    points = list(map(str, one["points"]))
+    shown = ",".join(points) if width >= ALL_POINTS or len(points) < 3 else f"{points[0]}..{points[-1]}"
+    return one["name"], _time(one), _data(one), _default(one) + about, shown
+
+
+def _data(one: Mapping[str, Any]) -> str:
+    return "ready" if one["has_data"] else "-"
+
+
+def _time(one: Mapping[str, Any]) -> str:
+    said = DURATION.search(one["about"])
+    return one["time_of_a_run"] or (said.group(1) if said else "")
+
+
+def _default(one: Mapping[str, Any]) -> str:
+    return "(default) " if one["default"] else ""
+
+
+def _say(console: Console, rows: Sequence[Sequence[str]]) -> None:
+    """Rows in columns, without those that are empty; that of the descriptions has the width that the others leave."""
+    columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
+    widths = [max(map(len, column)) for column in columns]
+    about = [column[0] for column in columns].index("about")
+    free = console.width - sum(widths) - 2 * (len(widths) - 1) + widths[about]
+    widths[about] = max(LEAST_ABOUT, min(widths[about], free))
+    for row in zip(*columns, strict=True):
+        cells = (_cell(cell, width) for cell, width in zip(row, widths, strict=True))
+        console.print("  ".join(cells).rstrip(), highlight=False, markup=False, no_wrap=True)
+
+
+def _cell(text: str, width: int) -> str:
+    return text.ljust(width) if len(text) <= width else f"{text[: width - 1].rstrip()}…"

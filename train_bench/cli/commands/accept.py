@@ -30,6 +30,7 @@ from train_bench.cli.composing import Answer
 from train_bench.cli.conclude import say
 from train_bench.cli.exit_codes import CANNOT_TELL, INVALID, VALID
 from train_bench.cli.hydra_app import SWEEPING
+from train_bench.cli.overrides import WITH_VALUES
 from train_bench.core import files
 from train_bench.core.job import Device, Precision
 from train_bench.errors import RequestError
@@ -58,20 +59,6 @@ DETERMINISTIC = "deterministic"
 
 OF_ACCEPTANCE = ("output", "seed", "runs", "benchmark.evaluation.until", DETERMINISTIC, LIMIT)
 """Options of the trainings that follow from the acceptance."""
-
-WITH_VALUES = (
-    "--config-dir",
-    "-cd",
-    "--config-name",
-    "-cn",
-    "--config-path",
-    "-cp",
-    "--cfg",
-    "-c",
-    "--package",
-    "-p",
-)
-"""Options of Hydra whose values are words of their own."""
 
 EXIT_CODES = {verdict.GOOD: VALID, verdict.SICK: INVALID, verdict.CANNOT_TELL: CANNOT_TELL}
 

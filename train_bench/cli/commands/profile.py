@@ -14,7 +14,7 @@ import numpy as np
 from rich.console import Console
 
 from train_bench.campaign import rank_job, runner, start
-from train_bench.cli import composing
+from train_bench.cli import composing, overrides
 from train_bench.cli.composing import Answer
 from train_bench.core import files
 from train_bench.errors import RequestError
@@ -41,6 +41,8 @@ def main(arguments: Sequence[str]) -> int:
     if paths:
         if len(paths) < len(words):
             raise RequestError("Give either paths of what is there or overrides of what is to be profiled.")
+        for path in paths:
+            overrides.refuse_name(path)
         return composing.give(_of_paths(paths, options), options)
     return composing.with_request(WORK, options, words, lambda request: _of_request(request, options))
 

@@ -1,7 +1,7 @@
-"""The table of benchmarks in README.md, made from `conf/benchmark/` and the rules.
+"""The table of benchmarks in docs/benchmarks.md, made from `conf/benchmark/` and the rules.
 
-python tools/readme_table.py           # write it
-python tools/readme_table.py --check   # exit code 1 if README.md has another one
+python tools/benchmarks_table.py           # write it
+python tools/benchmarks_table.py --check   # exit code 1 if docs/benchmarks.md has another one
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from train_bench.core import plugins
 from train_bench.plan import discover
 from train_bench.rules import ruleset
 
-README = discover.ROOT / "README.md"
+PAGE = discover.ROOT / "docs" / "benchmarks.md"
 HEADING = "| | Task | Target | Unit | Runs |\n|---|---|---|---|---|\n"
 TABLE = re.compile(r"(?:\| \| Task .*\n)(?:\|.*\n)+")
 
@@ -36,14 +36,16 @@ def _row(name: str, described: dict[str, str]) -> str:
 
 def main() -> int:
     """Write or check."""
-    text = README.read_text(encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8")
     made = TABLE.sub(lambda _: table(), text)
     if "--check" not in sys.argv[1:]:
-        README.write_text(made, encoding="utf-8")
+        PAGE.write_text(made, encoding="utf-8")
         return 0
     if made == text and len(TABLE.findall(text)) == 1:
         return 0
-    print("The table of benchmarks in README.md is not what python tools/readme_table.py makes of them.")
+    print(
+        "The table of benchmarks in docs/benchmarks.md is not what python tools/benchmarks_table.py makes of them."
+    )
     return 1
 
 

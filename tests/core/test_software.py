@@ -1,0 +1,48 @@
+"""Where this train_bench came from, and the command that installs an extra of it from there."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from train_bench.core import software
+from train_bench.core.software import install_command
+
+
+class Installed:
+    """A distribution with what pip records of its origin."""
+
+    def __init__(self, url):
+        self._recorded = None if url is None else json.dumps({"url": url})
+
+    def read_text(self, _name):
+        return self._recorded
+
+
+def installed_from(url, monkeypatch, tmp_path):
+    """The command where train_bench is a package in a site folder and was installed from this URL."""
+    monkeypatch.setattr(software, "PACKAGE", tmp_path / "site-packages" / "train_bench")
+    monkeypatch.setattr(software.importlib.metadata, "distribution", lambda _name: Installed(url))
+    return install_command("references")
+
+
+def test_in_a_checkout_it_is_the_checkout_and_in_its_root_a_dot(monkeypatch, tmp_path):
+    checkout = software.PACKAGE.parent
+    monkeypatch.chdir(tmp_path)
+    assert install_command("wandb") == f"pip install '{checkout}[wandb]'"
+    monkeypatch.chdir(checkout)
+    assert install_command("wandb") == "pip install '.[wandb]'"
+
+
+def test_elsewhere_it_is_the_wheel_that_pip_installed(monkeypatch, tmp_path):
+    wheel = tmp_path / "it's a wheel" / "train_bench-0.2.0-py3-none-any.whl"
+    wheel.parent.mkdir()
+    wheel.touch()
+    command = installed_from(wheel.as_uri(), monkeypatch, tmp_path)
+    assert shlex.split(command) == ["pip", "install", f"{wheel}[references]"]
+
+
+@pytest.mark.parametrize("url", [None, "https://example.org/a.whl", Path("/nowhere/a.whl").as_uri()])
+def test_from_an_index_it_is_the_name(url, monkeypatch, tmp_path):
+    assert installed_from(url, monkeypatch, tmp_path) == "pip install 'train-bench[references]'"
