@@ -17,7 +17,8 @@ DATA = ROOT.parent / "shared" / "data"
 CORPUS = Path(os.environ.get("TRAIN_BENCH_CORPUS", ROOT.parent / "shared" / "corpus"))
 CASES = ROOT.parent / "shared" / "cases"
 PUBLISHED = Path(os.environ.get("TRAIN_BENCH_PUBLISHED", ROOT.parent / "shared" / "published"))
-"""A folder with clones of github.com/mlcommons/training and github.com/facebookresearch/dlrm."""
+"""A folder with clones of github.com/mlcommons/training and github.com/facebookresearch/dlrm; for some tests, also of
+libraries that the references call: NVIDIA/NeMo, NVIDIA/Megatron-LM, AMD-AGI/Primus, huggingface/peft."""
 
 PROVIDED_BY = {
     "chromium": "apt install chromium",

@@ -1,18 +1,23 @@
 """Mask R-CNN beside the published reference's own code: start weights of pyramid and heads, optimizer, rates, matches,
-codes and anchors."""
+codes, anchors, training images and their objects, and what a detection becomes."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 from tests import needs
 from tests.references.configs import maskrcnn
 from tests.references.published_code import V1_1, export, importing
+from train_bench.references.maskrcnn import data, images, order, proposals, quality
 from train_bench.references.maskrcnn import model as ours
 from train_bench.references.maskrcnn.recipe import StepDecay, optimizer_of
 
@@ -32,8 +37,16 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Any:
         "layers": "modeling.make_layers",
         "box": "modeling.roi_heads.box_head.roi_box_predictors",
         "mask": "modeling.roi_heads.mask_head.roi_mask_predictors",
+        "detected": "modeling.roi_heads.box_head.inference",
+        "lists": "structures.boxlist_ops",
+        "boxes": "structures.bounding_box",
+        "coco": "data.datasets.coco",
+        "transforms": "data.transforms.transforms",
+        "batches": "data.build",
+        "rows": "data.datasets.evaluation.coco.coco_eval",
     }
-    with importing(folder, *ABSENT) as load:
+    with pytest.MonkeyPatch.context() as patch, importing(folder, *ABSENT) as load:
+        patch.setattr(torch, "_six", SimpleNamespace(PY3=True), raising=False)
         yield SimpleNamespace(**{name: load(f"maskrcnn_benchmark.{path}") for name, path in names.items()})
 
 
@@ -132,3 +145,147 @@ def test_weights_after_steps_are_the_references(published: Any) -> None:
             optimizer.step()
         assert torch.allclose(one.layer.weight, other.layer.weight, rtol=1e-4, atol=1e-6), step
         assert torch.allclose(one.layer.bias, other.layer.bias, rtol=1e-4, atol=1e-6), step
+
+
+SIZES = [(60, 80), (90, 50), (64, 64), (40, 100), (30, 30)]
+"""Heights and widths of some images."""
+
+
+@pytest.fixture
+def annotated(tmp_path: Path) -> Path:
+    """A folder as COCO's, of the same images for training and evaluation: with two objects, a crowd, an object that
+    reaches over the border, one whose object is a pixel wide, and one without any."""
+    rng, objects = np.random.default_rng(1), []
+    boxes = {
+        0: [(5, 6, 20, 30), (30, 10, 40, 45)],
+        1: [(1, 2, 30, 60)],
+        2: [(50, 50, 30, 40)],
+        3: [(7, 7, 1, 9)],
+    }
+    for image, of_image in boxes.items():
+        for x, y, width, height in of_image:
+            corners = [x, y, x + width, y, x + width, y + height, x + 0.5, y + height]
+            number = len(objects) + 1
+            objects.append(
+                {"id": number, "image_id": image + 1, "category_id": 3 + number % 2, "iscrowd": 0}
+                | {"bbox": [x, y, width, height], "area": width * height, "segmentation": [corners]}
+            )
+    objects[2]["iscrowd"] = 1
+    objects.append({**objects[2], "id": 9, "iscrowd": 0, "bbox": [3, 4, 20, 30]})
+    (tmp_path / "annotations").mkdir()
+    for split in ("train", "val"):
+        (tmp_path / f"{split}2017").mkdir()
+        listed = []
+        for number, (height, width) in enumerate(SIZES, start=1):
+            pixels = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / f"{split}2017" / f"{number}.png")
+            listed.append({"id": number, "file_name": f"{number}.png", "height": height, "width": width})
+        categories = [{"id": 3, "name": "a"}, {"id": 4, "name": "b"}]
+        content = {"images": listed, "annotations": objects, "categories": categories}
+        (tmp_path / "annotations" / f"instances_{split}2017.json").write_text(json.dumps(content))
+    return tmp_path
+
+
+@pytest.mark.parametrize("flip", [0.0, 1.0])
+def test_training_images_and_objects_are_the_references(published: Any, annotated: Path, flip: float) -> None:
+    """Which images, pixels, boxes, labels and polygons; crowds and what is no wider than a pixel are left out."""
+    sizes = ("hyperparameters.min_image_size=70", "hyperparameters.max_image_size=110")
+    config = maskrcnn("maskrcnn", "train_samples=3", "eval_samples=5", "model.num_classes=3", *sizes)
+    mine, _ = data.open_splits(config, annotated)
+    examples = data.TrainingSet(
+        split=mine,
+        hyperparameters=config.hyperparameters,
+        flip=flip,
+        means=config.data.means,
+        seed=1,
+        objects_of=data.owners(mine, permuted=False),
+    )
+    steps = published.transforms
+    change = steps.Compose(
+        [
+            steps.Resize(70, 110),
+            steps.RandomHorizontalFlip(flip),
+            steps.ToTensor(),
+            steps.Normalize([102.9801, 115.9465, 122.7717], [1.0, 1.0, 1.0]),
+        ]
+    )
+    file = annotated / "annotations" / "instances_train2017.json"
+    theirs = published.coco.COCODataset(str(file), str(annotated / "train2017"), True, change)
+    assert [one + 1 for one in mine.images.tolist()] == theirs.ids
+    for place in range(len(theirs)):
+        pixels, objects, _ = examples[(place, place)]
+        expected, target, _ = theirs[place]
+        assert torch.allclose(pixels, expected, atol=1e-3)
+        assert torch.allclose(objects.boxes, target.bbox, atol=1e-4)
+        assert objects.labels.tolist() == target.get_field("labels").tolist()
+        polygons = [one.polygons for one in target.get_field("masks").polygons]
+        for ours_of, theirs_of in zip(objects.masks, polygons, strict=True):
+            for part, other in zip(ours_of, theirs_of, strict=True):
+                assert np.allclose(part, other.numpy(), atol=1e-4)
+
+
+def test_sizes_of_images_are_the_references(published: Any) -> None:
+    rng, resize = np.random.default_rng(2), published.transforms.Resize(800, 1333)
+    for height, width in rng.integers(20, 2000, (2000, 2)).tolist():
+        assert images.resized(height, width, 800, 1333) == resize.get_size((width, height))
+
+
+def test_images_are_grouped_as_by_the_reference(published: Any) -> None:
+    ratios = [height / width for height, width in SIZES]
+    assert order.tall(np.array(SIZES)).tolist() == [
+        bool(one) for one in published.batches._quantize(ratios, [1])
+    ]
+
+
+def slow_nms(boxes: torch.Tensor, scores: torch.Tensor, above: float) -> torch.Tensor:
+    """The reference's kernel: sides have a pixel more than their difference."""
+    kept: list[int] = []
+    for place in scores.argsort(descending=True).tolist():
+        if all(overlap(boxes[place], boxes[other]) <= above for other in kept):
+            kept.append(place)
+    return torch.tensor(kept, dtype=torch.int64)
+
+
+def overlap(one: torch.Tensor, other: torch.Tensor) -> float:
+    """Intersection over union."""
+    low, high = torch.maximum(one[:2], other[:2]), torch.minimum(one[2:], other[2:])
+    inner = (high - low + 1).clamp(min=0).prod()
+    return float(inner / (sum((box[2:] - box[:2] + 1).prod() for box in (one, other)) - inner))
+
+
+@pytest.mark.slow
+def test_detections_and_their_rows_are_the_references(
+    published: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Boxes, scores and labels from logits and codes; boxes and masks as rows of COCO in pixels of the image."""
+    config, generator = maskrcnn("maskrcnn"), torch.Generator().manual_seed(3)
+    monkeypatch.setattr(published.lists, "_box_nms", slow_nms)
+    low = torch.rand(60, 2, generator=generator) * 150
+    rois = torch.cat([low, low + 10 + torch.rand(60, 2, generator=generator) * 60], dim=1)
+    logits = 3 * torch.randn(60, 6, generator=generator)
+    codes = 0.5 * torch.randn(60, 6, 4, generator=generator)
+    detection = config.detection
+    boxes, scores, labels = proposals.detect(logits, codes, rois, (180, 240), detection)
+    process = published.detected.PostProcessor(detection.score_above, detection.nms, detection.detections)
+    theirs = process((logits, codes.flatten(1)), [published.boxes.BoxList(rois, (240, 180))])[0]
+    by_score = theirs.get_field("scores").argsort(descending=True)
+    assert torch.allclose(scores, theirs.get_field("scores")[by_score])
+    assert torch.equal(labels, theirs.get_field("labels")[by_score])
+    assert torch.allclose(boxes, theirs.bbox[by_score], atol=1e-3)
+    masks = torch.rand(len(boxes), 28, 28, generator=generator)
+    theirs = theirs[by_score]
+    theirs.add_field("mask", masks[:, None])
+    found = proposals.Detected(boxes=boxes, scores=scores, labels=labels, masks=masks)
+    rows = quality.results(found, 7, (180, 240), (95, 131))
+    numbered = {number: number for number in range(6)}
+    dataset = SimpleNamespace(
+        id_to_img_map=[7],
+        contiguous_category_id_to_json_id=numbered,
+        get_img_info=lambda _: {"width": 131, "height": 95},
+    )
+    expected = published.rows.prepare_for_coco_detection([theirs], dataset)
+    segments = published.rows.prepare_for_coco_segmentation([theirs], dataset)
+    for row, box, segment in zip(rows, expected, segments, strict=True):
+        assert (row["image_id"], row["category_id"]) == (box["image_id"], box["category_id"])
+        assert np.allclose(row["bbox"], box["bbox"], atol=1e-3)
+        assert row["segmentation"]["counts"].decode() == segment["segmentation"]["counts"]

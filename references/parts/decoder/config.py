@@ -124,6 +124,8 @@ class Config(task.BenchmarkConfig):
     warm_up_steps  taken on synthetic batches before the clock and then undone
     activation_checkpointing  a layer keeps its inputs alone, and is computed again in the backward pass: less memory,
                    a forward pass more, the same numbers
+    decay_counts_warmup  the steps of the decay are counted from the first step on, as Megatron does; false: from the
+                   end of the warm-up
     """
 
     hyperparameters: Hyperparameters
@@ -132,6 +134,7 @@ class Config(task.BenchmarkConfig):
     start_weights: str | None = None
     warm_up_steps: int = 2
     activation_checkpointing: bool = False
+    decay_counts_warmup: bool = False
 
     TUNABLE: ClassVar[tuple[str, ...]] = (
         *task.BenchmarkConfig.TUNABLE,

@@ -67,15 +67,16 @@ def schedule_of(config: Config) -> CosineSchedule:
     if given.opt_learning_rate_decay_schedule not in SCHEDULES:
         name = given.opt_learning_rate_decay_schedule
         raise UnknownName(what="opt_learning_rate_decay_schedule", name=name, known=SCHEDULES)
-    if end is None or decay is None or decay < 1 or given.opt_learning_rate_warmup_steps < 0:
+    counted = given.opt_learning_rate_warmup_steps if config.decay_counts_warmup else 0
+    if end is None or decay is None or decay - counted < 1 or given.opt_learning_rate_warmup_steps < 0:
         raise RequestError(
             f"opt_learning_rate_warmup_steps is {given.opt_learning_rate_warmup_steps} and "
-            f"opt_learning_rate_decay_steps is {decay}; allowed are 0 or more and 1 or more."
+            f"opt_learning_rate_decay_steps is {decay}; allowed are 0 or more and {counted + 1} or more."
         )
     return CosineSchedule(
         base=given.opt_base_learning_rate,
         end=end,
         warmup_steps=given.opt_learning_rate_warmup_steps,
-        decay_steps=decay,
+        decay_steps=decay - counted,
         warmup_from=config.WARMUP_FROM,
     )
