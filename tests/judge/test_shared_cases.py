@@ -36,3 +36,14 @@ def test_power_metadata_text():
     reviewed = typed("review", str(folder)).stdout
     assert "Power was read every 2.0 s" in reviewed
     assert "no reading" not in reviewed.lower()
+
+
+def test_package_checker_params():
+    folder = case("package-checker-params") / "v4.0"
+    ((entry,), _) = entries_of(folder)
+    assert entry["official_verdict"]["accepted"] is True
+    assert entry["official_verdict"]["bypassed"][0].startswith("seeds (")
+    judged = typed("judge", str(folder), "--official").stdout
+    (said,) = [line for line in judged.splitlines() if "official seeds" in line]
+    assert "bypassed by" in said
+    assert "[bypass, for review]" in judged

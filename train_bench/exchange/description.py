@@ -9,20 +9,11 @@ from typing import Any
 from train_bench.core import files
 from train_bench.core.job import jobs_of
 from train_bench.errors import RequestError, UnknownName
+from train_bench.judge.official.package_files import REQUIRED
 
 # Required fields of a system description (system description checker); every value is a string, since numbers
 # crash the checker.
-FIELDS = (
-    *("submitter", "division", "status", "system_name", "number_of_nodes", "host_processors_per_node"),
-    *("host_processor_model_name", "host_processor_core_count", "host_processor_vcpu_count"),
-    *("host_processor_frequency", "host_processor_caches", "host_processor_interconnect"),
-    *("host_memory_capacity", "host_storage_type", "host_storage_capacity", "host_networking"),
-    *("host_networking_topology", "host_memory_configuration", "accelerators_per_node"),
-    *("accelerator_model_name", "accelerator_host_interconnect", "accelerator_frequency"),
-    *("accelerator_on-chip_memories", "accelerator_memory_configuration", "accelerator_memory_capacity"),
-    *("accelerator_interconnect", "accelerator_interconnect_topology", "cooling", "hw_notes", "framework"),
-    *("other_software_stack", "operating_system", "sw_notes"),
-)
+FIELDS = REQUIRED
 
 
 def read_stated(path: Path) -> dict[str, str]:

@@ -16,21 +16,23 @@ from train_bench.judge.checks.among_runs import check_among_runs
 from train_bench.judge.checks.case import LogCase
 from train_bench.judge.checks.planned import Planned
 from train_bench.judge.finding import BREAKS, SLOW, Finding
+from train_bench.judge.official.official_log import reads
 from train_bench.logs.log import Log
 from train_bench.logs.record import SUCCESS, RunRecord
 from train_bench.rules.allowed import CLOSED, OPEN
-from train_bench.rules.checks import check
+from train_bench.rules.checks import Checking, Failure, check
 from train_bench.rules.ruleset import BenchmarkRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunVerdict:
-    """Verdict of the rules on one run."""
+    """Verdict of the rules on one run; `official_crash` is the exception of the official checker."""
 
     converged: bool
     compliant: bool
     officially_compliant: bool
     findings: tuple[Finding, ...]
+    official_crash: str | None = None
 
 
 def judge_run(
@@ -45,8 +47,8 @@ def judge_run(
 ) -> RunVerdict:
     """Judge one log by itself and against what was `planned`. `closed` holds a log that announces the open division
     to the rules of the closed one. `world_size` and `of_command` as in `LogCase`."""
-    failures = check(rules, log.events) if log.events else []
-    officially = bool(log.events) and not log.problems and all(failure.lost for failure in failures)
+    failures, crash = _official_failures(rules, log) if log.events else ([], None)
+    officially = bool(log.events) and crash is None and reads(log) and all(one.lost for one in failures)
     as_logged = record, log
     if closed and record.division == OPEN:
         record, log = _as_closed(record, log)
@@ -62,7 +64,14 @@ def judge_run(
         of_command=of_command,
     )
     findings = [finding for run_check in LOG_CHECKS for finding in run_check(case)]
-    return _verdict(record, findings, officially=officially)
+    return replace(_verdict(record, findings, officially=officially), official_crash=crash)
+
+
+def _official_failures(rules: BenchmarkRules, log: Log) -> tuple[list[Failure], str | None]:
+    """Broken rules of the rule files, and the exception that stops the official checker."""
+    checking = Checking(rules)
+    checking.feed(*log.events)
+    return checking.finish(), checking.crash
 
 
 def judge_together(
@@ -87,7 +96,8 @@ def _as_closed(record: RunRecord, log: Log) -> tuple[RunRecord, Log]:
 def with_findings(record: RunRecord, verdict: RunVerdict, findings: Sequence[Finding]) -> RunVerdict:
     """A verdict with further findings on the run."""
     officially = verdict.officially_compliant
-    return _verdict(record, [*verdict.findings, *findings], officially=officially)
+    judged = _verdict(record, [*verdict.findings, *findings], officially=officially)
+    return replace(judged, official_crash=verdict.official_crash)
 
 
 def _verdict(record: RunRecord, findings: Sequence[Finding], *, officially: bool) -> RunVerdict:

@@ -20,6 +20,7 @@ from train_bench.judge.compliance import RunVerdict, judge_run, judge_together, 
 from train_bench.judge.energy import Energy, kept_energy_or_reason
 from train_bench.judge.finding import BREAKS, REVIEW, Finding
 from train_bench.judge.locate import Location, badly_ended
+from train_bench.judge.official.official_log import OfficialLog, official_log
 from train_bench.judge.official.official_verdict import official_verdict
 from train_bench.judge.published.peers import Peers
 from train_bench.judge.score import Origin, Score, counts, make_score
@@ -50,6 +51,7 @@ class Judgement:
     peers: Peers | None = None
     restarts: Restarts | None = None
     summaries: tuple[Any, ...] = ()
+    official_logs: tuple[OfficialLog, ...] = ()
 
     @property
     def name(self) -> str:
@@ -127,12 +129,11 @@ def judge_entry(
     of_campaign = _found(CAMPAIGN_CHECKS, case)
     of_entry = _found(ENTRY_CHECKS, case)
     official = official_verdict(
-        records,
-        verdicts,
+        location,
+        [record.file for record in records],
+        [one.official for one in logs],
         rules,
-        closed=stated[:1]
-        != (OPEN,),  # the official package checker goes by the description, else by the first log
-        weak=location.scaling == "weak",
+        closed=stated[:1] != (OPEN,),
     )
     origin = replace(
         _origin(location, records, rules, stated),
@@ -154,6 +155,7 @@ def judge_entry(
         score=score,
         restarts=together(one.restarts for one in logs),
         summaries=() if summarize is None else tuple(one.summary for one in logs),
+        official_logs=tuple(one.official for one in logs),
     )
 
 
@@ -169,12 +171,13 @@ def _rules_of(location: Location) -> BenchmarkRules:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _JudgedLog:
     """One parse of a log: its record, its verdict (`as_closed` if it announces the open division and is held
-    to the closed one), its keys among those that only some programs log, the facts on its `program`, the costs of
-    failures, the result of `summarize`."""
+    to the closed one), its facts for the official verdict, its keys among those that only some programs log, the facts
+    on its `program`, the costs of failures, the result of `summarize`."""
 
     record: RunRecord
     verdict: RunVerdict
     as_closed: RunVerdict
+    official: OfficialLog
     logged_keys: frozenset[str]
     program: ProgramFacts
     restarts: Restarts | None
@@ -204,6 +207,12 @@ def _judge_log(
         record=record,
         verdict=verdict,
         as_closed=judge(closed=True) if record.division == OPEN else verdict,
+        official=official_log(
+            read,
+            compliant=verdict.officially_compliant,
+            crash=verdict.official_crash,
+            rules=rules,
+        ),
         logged_keys=unverifiable.logged_keys(read),
         program=unverifiable.program_facts(read, record),
         restarts=restarts_of(read),

@@ -13,6 +13,7 @@ from train_bench.judge.checks import verified
 from train_bench.judge.checks.ranks import disturbance
 from train_bench.judge.compliance import RunVerdict
 from train_bench.judge.finding import BREAKS
+from train_bench.judge.null_reasons import add_null_reasons
 from train_bench.judge.official.official_verdict import OfficialVerdict
 from train_bench.judge.rcp import FAIL, MISSING, RcpVerdict
 from train_bench.judge.statistics import olympic_interval, olympic_mean
@@ -127,8 +128,8 @@ class Score:
     official_verdict: OfficialVerdict
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data for strict JSON."""
-        return asdict(self)
+        """Plain data for strict JSON, with the reasons for values that are null."""
+        return add_null_reasons(asdict(self))
 
 
 def window_of(records: Sequence[RunRecord], times: Sequence[float], rules: BenchmarkRules) -> list[int]:

@@ -65,6 +65,7 @@ def summary(score: Mapping[str, Any]) -> list[str]:
         lines.append("seeds: fixed (derived from seed=BASE, not from entropy)")
     if score["score_minutes"] is not None:
         lines.append(_score(score))
+    lines += _unknown_values(score)
     if score.get("cost") is not None:
         lines.append(f"cost to the target {score['cost']:.4g} at the given price per hour")
     if score.get("energy") is not None:
@@ -87,6 +88,15 @@ def summary(score: Mapping[str, Any]) -> list[str]:
 def validity(score: Mapping[str, Any]) -> str:
     """`VALID` or `NOT VALID`; of a single log, which is no result, `NO RESULT`."""
     return {True: "VALID", False: "NOT VALID", None: "NO RESULT"}[score["valid"]]
+
+
+def _unknown_values(score: Mapping[str, Any]) -> list[str]:
+    """Values that a score usually has, and why this one lacks them."""
+    if score["score_minutes"] is None or score["weak"] is not None:
+        return []
+    named = {"ci95_minutes": "confidence interval", "samples_per_second": "samples per second"}
+    reasons = score.get("null_reasons", {})
+    return [f"{name} unknown: {reasons[key]}" for key, name in named.items() if key in reasons]
 
 
 def runs_needed(score: Mapping[str, Any], percent: float) -> str:

@@ -122,8 +122,10 @@ class Checking:
 
     @property
     def crash(self) -> str | None:
-        """Exception that ends the official checker, which does not guard targets and code after the last line."""
-        return next((file.crash for file in self._files if file.crash is not None), None)
+        """Exception that ends the official checker, which does not guard targets, code after the last line, and rule
+        files that are not there."""
+        raised = (file.crash for file in self._files if file.crash is not None)
+        return next(raised, None) or next((f"not true that {one.rule}" for one in self._absent), None)
 
     def feed(self, *events: Event) -> None:
         """Feed the next lines. Files share nothing, so each may take all lines before the next does."""

@@ -17,6 +17,7 @@ from train_bench.judge.checks.case import EntryCase, LogCase
 from train_bench.judge.checks.convergence import check_against_rcps
 from train_bench.judge.checks.ending import check_end, check_format, check_lines
 from train_bench.judge.checks.interrupted import check_interruptions
+from train_bench.judge.checks.parameters import check_parameters
 from train_bench.judge.checks.ranks import check_ranks
 from train_bench.judge.checks.rates import check_rates
 from train_bench.judge.checks.review import review
@@ -63,6 +64,7 @@ CAMPAIGN_CHECKS: tuple[Callable[[EntryCase], Iterable[Finding]], ...] = (
 
 ENTRY_CHECKS: tuple[Callable[[EntryCase], Iterable[Finding]], ...] = (
     check_submission_files,
+    check_parameters,
     check_entry_against_plan,
     check_injected_faults,
 )

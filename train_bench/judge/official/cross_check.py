@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from train_bench.judge.entry import Judgement
-from train_bench.judge.official import installed_checkers
-from train_bench.judge.official.official_verdict import seed_problems
+from train_bench.judge.official import installed_checkers, package_files
+from train_bench.judge.official.official_log import OfficialCrash, seed_problems
 from train_bench.rules.allowed import OPEN
 
 
@@ -36,10 +36,19 @@ def _opinions(judgement: Judgement) -> Sequence[CrossCheck]:
         return [CrossCheck(checker="tools", verdict="none", message=message, agrees=None)]
     opinions = [_compliance(judgement, number, usage)]
     if not judgement.location.alone:
-        opinions.append(_rcp(judgement, number, usage))
+        bypassed = _bypassed(judgement)
+        opinions.append(_rcp(judgement, number, usage, bypass=package_files.RCP in bypassed))
         if score.division != OPEN:
-            opinions.append(_seeds(judgement, number))
+            opinions.append(_seeds(judgement, number, bypassed.get(package_files.SEEDS)))
     return opinions
+
+
+def _bypassed(judgement: Judgement) -> Mapping[str, str]:
+    """Checks that files of parameters switch off, each with the path of that file."""
+    try:
+        return package_files.package_files(judgement.location).bypassed
+    except OfficialCrash:
+        return {}
 
 
 def _compliance(judgement: Judgement, number: str, usage: str) -> CrossCheck:
@@ -68,19 +77,27 @@ def _compliance(judgement: Judgement, number: str, usage: str) -> CrossCheck:
     return CrossCheck(checker="compliance", verdict=worst, message=message, agrees=not differing)
 
 
-def _rcp(judgement: Judgement, number: str, usage: str) -> CrossCheck:
-    said = installed_checkers.rcp(judgement.location.folder, number, usage)
+def _rcp(judgement: Judgement, number: str, usage: str, *, bypass: bool) -> CrossCheck:
+    said = installed_checkers.rcp(judgement.location.folder, number, usage, bypass=bypass)
     ours = judgement.score.official_verdict.rcp
     agrees = said.verdict == ours.verdict and _close(said.factor, ours.factor)
     factor = "" if said.factor is None else f", factor {said.factor:.4f}"
     return CrossCheck(checker="RCP", verdict=said.verdict, message=said.message + factor, agrees=agrees)
 
 
-def _seeds(judgement: Judgement, number: str) -> CrossCheck:
+def _seeds(judgement: Judgement, number: str, bypass: str | None) -> CrossCheck:
     said = installed_checkers.seeds(judgement.location.folder, number)
-    ours = installed_checkers.FAIL if seed_problems(judgement.records) else installed_checkers.PASS
+    names = [record.file for record in judgement.records]
+    ours = (
+        installed_checkers.FAIL if seed_problems(names, judgement.official_logs) else installed_checkers.PASS
+    )
+    if bypass is None:
+        return CrossCheck(
+            checker="seeds", verdict=said.verdict, message=said.message, agrees=said.verdict == ours
+        )
+    message = f"bypassed by {bypass}" + (f"; without it: {said.message}" if said.message else "")
     return CrossCheck(
-        checker="seeds", verdict=said.verdict, message=said.message, agrees=said.verdict == ours
+        checker="seeds", verdict=installed_checkers.PASS, message=message, agrees=said.verdict == ours
     )
 
 

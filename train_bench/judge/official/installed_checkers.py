@@ -54,11 +54,16 @@ def compliance(file: Path, ruleset: str, usage: str = USAGES[0]) -> Opinion:
 
 
 def rcp(
-    folder: Path, ruleset: str, usage: str = USAGES[0], *, bert_train_samples: bool = False
+    folder: Path,
+    ruleset: str,
+    usage: str = USAGES[0],
+    *,
+    bert_train_samples: bool = False,
+    bypass: bool = False,
 ) -> RcpOpinion:
     """Run the RCP checker on one folder of `result_*.txt`, with the pruned points. `bert_train_samples`: a bert log
-    counts its progress in `train_samples`."""
-    verdict, message, factor = _ask(_rcp, folder.resolve(), ruleset, usage, bert_train_samples)
+    counts its progress in `train_samples`; `bypass`: the package checker's `rcp-bypass`."""
+    verdict, message, factor = _ask(_rcp, folder.resolve(), ruleset, usage, bert_train_samples, bypass)
     return RcpOpinion(verdict=verdict, message=message, factor=factor)
 
 
@@ -67,10 +72,12 @@ def seeds(folder: Path, ruleset: str) -> Opinion:
     return _opinion(_ask(_seeds, folder.resolve(), ruleset))
 
 
-def package(folder: Path, ruleset: str, *, bert_train_samples: bool = False) -> Opinion:
+def package(
+    folder: Path, ruleset: str, usage: str = USAGES[0], *, bert_train_samples: bool = False
+) -> Opinion:
     """Run the package checker on one submitter's folder (`systems/`, `results/`, `benchmarks/`). It skips benchmarks
     with unknown names; the message then names them."""
-    return _opinion(_ask(_package, folder.resolve(), ruleset, bert_train_samples))
+    return _opinion(_ask(_package, folder.resolve(), ruleset, usage, bert_train_samples))
 
 
 def system_description(file: Path, ruleset: str) -> Opinion:
@@ -197,13 +204,20 @@ def _compliance(file: Path, ruleset: str, usage: str) -> Answer:
     return FAIL, first + more, None
 
 
-def _rcp(folder: Path, ruleset: str, usage: str, bert_train_samples: bool) -> Answer:
+def _rcp(folder: Path, ruleset: str, usage: str, bert_train_samples: bool, bypass: bool) -> Answer:
     from mlperf_logging.rcp_checker import rcp_checker
 
     # Without set_scaling it would delete a scaling.json in the root of the file system.
     with _listening(), _links_to(folder) as links:
         passed, message, factor = rcp_checker.check_directory(
-            str(links), usage, ruleset, False, bert_train_samples, rcp_pass="pruned_rcps", set_scaling=True
+            str(links),
+            usage,
+            ruleset,
+            False,
+            bert_train_samples,
+            rcp_pass="pruned_rcps",
+            rcp_bypass=bypass,
+            set_scaling=True,
         )
     return PASS if passed else FAIL, message, float(factor) if math.isfinite(factor) else None
 
@@ -216,14 +230,14 @@ def _seeds(folder: Path, ruleset: str) -> Answer:
     return PASS if good else FAIL, "; ".join(said.errors), None
 
 
-def _package(folder: Path, ruleset: str, bert_train_samples: bool) -> Answer:
+def _package(folder: Path, ruleset: str, usage: str, bert_train_samples: bool) -> Answer:
     from mlperf_logging.compliance_checker import mlp_compliance
     from mlperf_logging.package_checker import package_checker
 
     mlp_compliance.enqueued_configs.clear()
     with _listening() as said, _links_to(folder) as links:
         package_checker.check_training_package(
-            str(links), USAGES[0], ruleset, False, False, False, bert_train_samples, False, ""
+            str(links), usage, ruleset, False, False, False, bert_train_samples, False, ""
         )
         errors = [text.replace(str(links), str(folder)) for text in said.errors]
     skipped = [text for text in said.all if text.startswith(SKIPPED)]
