@@ -74,3 +74,11 @@ def test_launcher_in_the_command(tmp_path):
     assert any(
         "The plan names 1 as ranks of the program, and its logs 2" in said for said in entry["warnings"]
     )
+
+
+def test_times_in_seconds():
+    done = typed("judge", str(case("times-in-seconds") / "v4.0"))
+    assert "time_ms seems to hold seconds" in done.stdout
+    assert "of January 1970" in done.stdout
+    assert "Why is this one faster?" in done.stdout
+    assert "samples/s" in done.stdout and "0.00 times" not in done.stdout

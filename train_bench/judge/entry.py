@@ -331,7 +331,7 @@ def benchmark_of(location: Location, rounds: ruleset.Ruleset) -> str:
         return known[0]
     if location.benchmark in rounds.benchmarks:
         return str(location.benchmark)
-    logged = ", ".join(sorted(map(repr, named))) or "not logged"
+    logged = ", ".join(sorted(map(repr, named))) or _unread(location)
     problems = [problem for file in location.files for problem in log.read(file).problems[:1]]
     if not named and problems and problems[0].line == 0:
         raise LogError(f"No log in {location.folder} can be read: {problems[0].message}.")
@@ -339,6 +339,15 @@ def benchmark_of(location: Location, rounds: ruleset.Ruleset) -> str:
         f"No log in {location.folder} is of a benchmark of {rounds.name} (submission_benchmark is "
         f"{logged}); known: {', '.join(sorted(rounds.benchmarks))}."
     )
+
+
+def _unread(location: Location) -> str:
+    """`not logged`, or the line that has the benchmark's name and cannot be read."""
+    for file in location.files:
+        for problem in log.read(file).problems:
+            if log.names(file, problem.line, "submission_benchmark"):
+                return f"in a line that cannot be read, line {problem.line} of {file.name}: {problem.message}"
+    return "not logged"
 
 
 def _integer(value: Any) -> int | None:

@@ -24,6 +24,7 @@ from train_bench.judge.published import peers, published_entries
 from train_bench.judge.published.published_entries import Entry
 from train_bench.logs.log import NO_CONTENT
 from train_bench.logs.record import RunRecord
+from train_bench.progress import Unit
 
 # Fewer evaluations may well come at the same milliseconds in two runs.
 FEW = 2
@@ -171,13 +172,16 @@ def _with_peers(judgements: Sequence[Judgement], table: Callable[[], Sequence[En
     ]
     if not any(entries):
         return list(judgements)
-    compared = []
-    for judgement, of_it in zip(judgements, peers.find_peers_of_each(entries, table()), strict=True):
-        if of_it is not None:
-            question = peers.finding(judgement.location.folder, of_it)
-            findings = judgement.findings + (() if question is None else (question,))
-            judgement = replace(judgement, peers=of_it, findings=findings)
-        compared.append(judgement)
+    compared, published = [], table()
+    found = peers.find_peers_of_each(entries, published)
+    for judgement, entry, of_it in zip(judgements, entries, found, strict=True):
+        folder = judgement.location.folder
+        asked = [] if of_it is None else [peers.finding(folder, of_it)]
+        if entry is not None and judgement.score.unit == Unit.EPOCH:
+            speed = judgement.score.samples_per_second
+            asked.append(peers.implausible_speed(folder, entry, speed, published))
+        findings = (*judgement.findings, *(one for one in asked if one is not None))
+        compared.append(replace(judgement, peers=of_it or judgement.peers, findings=findings))
     return compared
 
 

@@ -119,6 +119,12 @@ def _lines(content: bytes) -> list[bytes]:
     return LINE_END.split(content) if b"\r" in content else content.split(b"\n")
 
 
+def names(path: Path, line: int, key: str) -> bool:
+    """True if a line of a file has the name of a key, though it may be no event."""
+    lines = _lines(files.read_bytes(path, largest=LARGEST_BYTES))
+    return 0 < line <= len(lines) and f'"{key}"'.encode() in lines[line - 1]
+
+
 def first_value(path: Path, key: str) -> Any:
     """Value of the first line of `key`, found without reading the others; None if there is none."""
     try:

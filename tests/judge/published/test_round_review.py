@@ -98,6 +98,7 @@ class Entry:
         log("init_start")
         for key, value in self.settings[run].items():
             log(key, value)
+        time_ms = start_ms + 15_000
         log("init_stop")
         time_ms = start_ms + 20_000
         log("run_start")

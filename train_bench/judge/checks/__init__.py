@@ -18,6 +18,7 @@ from train_bench.judge.checks.convergence import check_against_rcps
 from train_bench.judge.checks.ending import check_end, check_format, check_lines
 from train_bench.judge.checks.interrupted import check_interruptions
 from train_bench.judge.checks.parameters import check_parameters
+from train_bench.judge.checks.plausible import check_plausible
 from train_bench.judge.checks.ranks import check_ranks
 from train_bench.judge.checks.rates import check_rates
 from train_bench.judge.checks.review import review
@@ -39,6 +40,7 @@ LOG_CHECKS: tuple[Callable[[LogCase], Iterable[Finding]], ...] = (
     check_rules_text,
     check_seed,
     review,
+    check_plausible,
     check_ranks,
     check_samples,
     check_rates,

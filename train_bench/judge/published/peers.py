@@ -28,6 +28,12 @@ from train_bench.rules.allowed import CLOSED
 
 ENOUGH = 4
 MUCH_SLOWER = 1.3
+MUCH_FASTER = 0.5
+"""Of the 930 published entries with as many peers the fastest takes 0.67 times their median."""
+
+BEYOND_THE_BEST = 10.0
+"""Samples per second of an accelerator over those of the best published entry of the benchmark that are asked for."""
+
 OUTLIER = "peer_outlier"
 
 Name = tuple[str, str, str, str]
@@ -68,10 +74,10 @@ class Peers:
 
     @property
     def question(self) -> str | None:
-        """Question for review, if the entry is much slower than enough peers."""
-        if self.count < ENOUGH or self.ratio <= MUCH_SLOWER:
+        """Question for review, if the entry is much slower or faster than enough peers."""
+        if self.count < ENOUGH or MUCH_FASTER <= self.ratio <= MUCH_SLOWER:
             return None
-        return f"{self}. Why is this one slower?"
+        return f"{self}. Why is this one {'slower' if self.ratio > 1 else 'faster'}?"
 
     def __str__(self) -> str:
         minutes, median = significant(self.minutes, self.median)
@@ -136,6 +142,33 @@ def finding(folder: Path, peers: Peers) -> Finding | None:
     value, message = round(peers.ratio, 4), f"It took {peers.question}"
     return Finding(
         check=OUTLIER, grade=REVIEW, file=str(folder), line=0, key=None, message=message, value=value
+    )
+
+
+def implausible_speed(
+    folder: Path, entry: Entry, samples_per_second: float | None, table: Iterable[Entry]
+) -> Finding | None:
+    """Question about an entry whose accelerators are far faster than those of any published entry of its benchmark."""
+    if not samples_per_second or not entry.accelerators:
+        return None
+    speeds = [
+        other.samples_to_target / (other.minutes * 60) / other.accelerators
+        for other in table
+        if other.benchmark == entry.benchmark
+        and other.samples_to_target
+        and other.minutes
+        and other.accelerators
+        and _name(other) != _name(entry)
+    ]
+    own, best = samples_per_second / entry.accelerators, max(speeds, default=0.0)
+    if not best or own <= BEYOND_THE_BEST * best:
+        return None
+    message = (
+        f"An accelerator takes {own:.4g} samples/s, {own / best:.3g} times as many as that of the fastest published "
+        f"entry of {entry.benchmark} ({best:.4g}). Are the times right?"
+    )
+    return Finding(
+        check="speed", grade=REVIEW, file=str(folder), line=0, key=None, message=message, value=round(own, 4)
     )
 
 

@@ -1,0 +1,125 @@
+"""Times that no run can have are asked for, in milliseconds or in another unit."""
+
+import json
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import pytest
+
+from tests.judge.campaigns import LOGS
+from train_bench.errors import LogError
+from train_bench.judge.checks.plausible import _date, _unit_of
+from train_bench.judge.published.peers import Entry, find_peers, implausible_speed
+from train_bench.judge.tree import judge_tree
+from train_bench.rules import ruleset
+
+
+def findings(folder, change):
+    """Kinds of findings of the good log with every line changed."""
+    lines = []
+    for text in (LOGS / "good.txt").read_text().splitlines():
+        event = json.loads(text.partition(":::MLLOG ")[2])
+        change(event)
+        lines.append(f":::MLLOG {json.dumps(event)}\n")
+    (folder / "result_0.txt").write_text("".join(lines))
+    (entry,) = judge_tree(folder / "result_0.txt", ruleset_name="mini-1.0", rcp_folders=[]).entries
+    return {one.check: one for one in entry.verdicts[0].findings}
+
+
+def times(factor):
+    def change(event):
+        event["time_ms"] = int(event["time_ms"] * factor)
+
+    return change
+
+
+@pytest.mark.parametrize(("factor", "unit"), [(1e-3, "seconds"), (1e3, "microseconds")])
+def test_a_clock_in_another_unit_is_recognised(tmp_path, factor, unit):
+    found = findings(tmp_path, times(factor))["date"]
+    assert found.grade == "review"
+    assert f"time_ms seems to hold {unit}" in found.message
+
+
+def test_a_clock_that_began_with_the_process_is_asked_without_a_guess(tmp_path):
+    found = findings(tmp_path, lambda event: event.update(time_ms=event["time_ms"] % 10**7))["date"]
+    assert "of January 1970" in found.message and "seems" not in found.message
+    assert _unit_of(12345) is None
+    assert _unit_of(1_715_000_000 * 10**9) == "nanoseconds"
+
+
+def test_a_benchmark_in_lines_that_cannot_be_read_is_not_called_unlogged(tmp_path):
+    with pytest.raises(
+        LogError, match=r"submission_benchmark is in a line that cannot be read, line \d+ of result_0\.txt"
+    ):
+        findings(tmp_path, lambda event: event.update(time_ms="now"))
+
+
+def test_the_good_log_raises_no_question(tmp_path):
+    assert not {"date", "initialisation", "first_evaluation", "speed"} & findings(tmp_path, times(1)).keys()
+
+
+@pytest.mark.parametrize(("year", "asked"), [(2023, True), (2025, False)])
+def test_a_date_long_before_the_round_is_asked(year, asked):
+    started_ms = round(datetime(year, 9, 1, tzinfo=UTC).timestamp() * 1000)
+    record, rules = (
+        SimpleNamespace(started_ms=started_ms, file="x"),
+        ruleset.load("training-5.1.0").benchmark("retinanet"),
+    )
+    messages = [one.message for one in _date(record, rules)]
+    assert messages == (
+        [
+            "The run is of September 2023; runs for training-5.1.0 are of November 2024 or later. Was the clock right?"
+        ]
+        if asked
+        else []
+    )
+
+
+def test_an_initialisation_without_a_duration_is_asked(tmp_path):
+    at = {}
+
+    def change(event):
+        if event["key"] == "init_start":
+            at["init"] = event["time_ms"]
+        if event["key"] == "init_stop":
+            event["time_ms"] = at["init"]
+
+    assert findings(tmp_path, change)["initialisation"].grade == "review"
+
+
+def test_a_first_evaluation_at_the_target_is_asked(tmp_path):
+    def change(event):
+        if event["key"] == "eval_accuracy":
+            event["value"] = 1.0
+
+    assert findings(tmp_path, change)["first_evaluation"].grade == "review"
+
+
+def entry(name, minutes, samples=1e6):
+    return Entry(
+        round="v4.0",
+        submitter=name,
+        system="box",
+        benchmark="resnet",
+        division="closed",
+        accelerators=8,
+        accelerator="H100",
+        minutes=minutes,
+        samples_to_target=samples,
+        runs=5,
+    )
+
+
+def test_an_entry_far_faster_than_its_peers_is_asked_as_a_slow_one_is():
+    table = [entry(name, 10 + at) for at, name in enumerate("abcde")]
+    assert find_peers(entry("us", 3.0), table).question.endswith("Why is this one faster?")
+    assert find_peers(entry("us", 30.0), table).question.endswith("Why is this one slower?")
+    assert find_peers(entry("us", 8.0), table).question is None
+
+
+def test_accelerators_far_beyond_the_best_published_ones_are_asked(tmp_path):
+    table = [entry("a", 10.0)]
+    best = 1e6 / 600
+    assert implausible_speed(tmp_path, entry("us", 1.0), 9 * best, table) is None
+    found = implausible_speed(tmp_path, entry("us", 0.01), 100 * best, table)
+    assert "100 times as many as that of the fastest published entry of resnet" in found.message

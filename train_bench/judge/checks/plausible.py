@@ -1,0 +1,109 @@
+"""Times that no run can have: a clock in another unit, a date before the round, no initialisation, the target
+reached at the first evaluation. All for review: a wrong clock is no broken rule, and no log proves a speed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from train_bench.judge.checks.case import LogCase
+from train_bench.judge.finding import REVIEW, Finding, finding
+from train_bench.logs.record import RunRecord
+from train_bench.rules.allowed import OPEN
+from train_bench.rules.ruleset import BenchmarkRules
+
+FIRST, LAST = datetime(2018, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
+"""MLPerf began in 2018."""
+
+UNITS = {"seconds": 1000.0, "microseconds": 1e-3, "nanoseconds": 1e-6}
+"""Milliseconds in a number of another unit."""
+
+PUBLISHED = {
+    "training-1.0.0": (2021, 6),
+    "training-1.1.0": (2021, 12),
+    "training-2.0.0": (2022, 6),
+    "training-2.1.0": (2022, 11),
+    "training-3.0.0": (2023, 6),
+    "training-3.1.0": (2023, 11),
+    "training-4.0.0": (2024, 6),
+    "training-4.1.0": (2024, 11),
+    "training-5.0.0": (2025, 6),
+    "training-5.1.0": (2025, 11),
+    "hpc-1.0.0": (2021, 11),
+    "hpc-2.0.0": (2022, 11),
+    "hpc-3.0.0": (2023, 11),
+}
+"""Year and month in which the results of a round were published. Runs of the corpus are one to two months older; a year
+is allowed."""
+
+
+def check_plausible(case: LogCase) -> Iterator[Finding]:
+    """Questions about times of one log."""
+    record, rules = case.record, case.rules
+    yield from _date(record, rules)
+    yield from _no_initialisation(case)
+    yield from _target_at_once(record, rules)
+
+
+def _date(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+    if record.started_ms is None:
+        return
+    date = _date_of(record.started_ms)
+    if date is None or not FIRST <= date < LAST:
+        unit = _unit_of(record.started_ms)
+        guess = f"; time_ms seems to hold {unit}" if unit else ""
+        when = "no date" if date is None else f"of {date:%B %Y}"
+        message = f"run_start has the time {record.started_ms}, which is {when} in milliseconds{guess}."
+    elif date < (began := _began(rules.ruleset)):
+        message = (
+            f"The run is of {date:%B %Y}; runs for {rules.ruleset} are of {began:%B %Y} or later. Was the clock "
+            "right?"
+        )
+    else:
+        return
+    yield finding(record, rules, "date", message, key="run_start", value=record.started_ms, grade=REVIEW)
+
+
+def _date_of(time_ms: float) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _unit_of(time_ms: float) -> str | None:
+    """Unit in which a time is a date since MLPerf began."""
+    dates = ((unit, _date_of(time_ms * factor)) for unit, factor in UNITS.items())
+    return next((unit for unit, date in dates if date is not None and FIRST <= date < LAST), None)
+
+
+def _began(ruleset: str) -> datetime:
+    year, month = PUBLISHED.get(ruleset, (FIRST.year + 1, 1))
+    return datetime(year - 1, month, 1, tzinfo=UTC)
+
+
+def _no_initialisation(case: LogCase) -> Iterator[Finding]:
+    """Of 930 published entries none took less than 0.6 s. A program of the user's own is asked elsewhere."""
+    if case.record.init_minutes == 0 and not case.of_command:
+        message = (
+            "init_start and init_stop have the same time; no published run builds its model in 0 ms. Log init_start "
+            "before the model is built."
+        )
+        yield finding(
+            case.record, case.rules, "initialisation", message, key="init_stop", value=0, grade=REVIEW
+        )
+
+
+def _target_at_once(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+    """No run of the corpus reaches the target at its first evaluation."""
+    if not record.evaluations or record.division == OPEN:
+        return
+    first = record.evaluations[0]
+    if rules.target.reached(rules.target.quality_of(first.value)):
+        message = (
+            f"The first evaluation reaches the target ({rules.target}), so the log does not show where it was reached; "
+            "was the model trained before?"
+        )
+        yield finding(
+            record, rules, "first_evaluation", message, line=first.line, value=first.value, grade=REVIEW
+        )
