@@ -117,6 +117,22 @@ def digest(path: Path) -> str:
     return seen.hexdigest()
 
 
+INVALID_CONTENT = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""Errors raised by content of another type or size."""
+
+
+@contextlib.contextmanager
+def valid_content(what: str) -> Iterator[None]:
+    """Context in which content of another type or size is a `LogError` that names `what` was read."""
+    try:
+        yield
+    except INVALID_CONTENT as error:
+        reason = " ".join(repr(error).split())[:200]
+        raise LogError(
+            f"{what} has content of another type or size than train_bench writes: {reason}."
+        ) from error
+
+
 def read_json(path: Path) -> Any:
     """Read a JSON file back."""
     try:

@@ -146,7 +146,7 @@ def _facts(folder: Path, rank: int) -> dict[str, Any]:
 def _arrays(folder: Path, rank: int) -> dict[str, np.ndarray]:
     path = folder / f"rank_{rank}.npz"
     try:
-        with np.load(path, allow_pickle=False) as found:
+        with files.opened(path) as file, np.load(file, allow_pickle=False) as found:
             return dict(found)
     except (EOFError, OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise LogError(f"{path} cannot be read: {error}. Record it again.") from error
