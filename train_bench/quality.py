@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from train_bench.errors import RequestError
+
+LARGEST_INT = int(sys.float_info.max)
+"""Of whole numbers that are compared with a target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +22,7 @@ class Quality:
     @property
     def diverged(self) -> bool:
         """True if any metric is not a finite number."""
-        return not all(math.isfinite(value) for value in self.metrics.values())
+        return not all(not _is_too_large(value) and math.isfinite(value) for value in self.metrics.values())
 
     @property
     def logged(self) -> float | dict[str, float]:
@@ -66,7 +70,7 @@ class Target:
         if not isinstance(answer, Quality):
             return f"{call} gave {answer!r}; it has to give a Quality."
         for name, value in answer.metrics.items():
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or _is_too_large(value):
                 return f"{call} gave {value!r} as {name}; it has to be a number."
         lacking = [
             threshold.metric for threshold in self.thresholds if threshold.metric not in answer.metrics
@@ -97,7 +101,11 @@ class Target:
         return " and ".join(str(threshold) for threshold in self.thresholds)
 
 
+def _is_too_large(value: float) -> bool:
+    return isinstance(value, int) and abs(value) > LARGEST_INT
+
+
 def _number(value: object) -> float:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    return math.nan
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return math.nan
+    return math.nan if _is_too_large(value) else float(value)

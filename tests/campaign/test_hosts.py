@@ -1,10 +1,13 @@
 """What host 0 and the others tell each other."""
 
+import json
+
 import pytest
 
 from tests.run.fakes import job
-from train_bench.campaign import hosts
+from train_bench.campaign import hosts, join
 from train_bench.campaign.hosts import HostsFile
+from train_bench.errors import LogError
 from train_bench.launcher import Death
 
 KILLED = Death(rank=3, how="killed by SIGKILL")
@@ -57,3 +60,27 @@ def test_host_0_ends_a_run_that_failed_elsewhere_if_it_does_not_end_by_itself(pl
     assert first.tick() is None, "our own processes have time to say why"
     monkeypatch.setattr(hosts, "OWN_END_SECONDS", 0.0)
     assert first.tick() == "rank 3 killed by SIGKILL"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"state": "running", "launch": ["a"], "run": 0},
+        {"state": "running", "launch": "a", "run": "0"},
+        {"state": "running", "launch": "a", "run": True},
+        {"state": "running", "launch": "a", "run": -1},
+        {"state": "running", "launch": {}, "run": 10**299},
+        [],
+        "running",
+    ],
+)
+def test_what_host_0_would_not_write_is_nothing_said(tmp_path, content):
+    (tmp_path / "hosts.json").write_text(json.dumps(content))
+    assert hosts.said(tmp_path) == {"state": "nothing said"}
+
+
+def test_a_run_that_the_plan_has_not_is_a_sentence(begun):
+    folder = begun.jobs[0].folder
+    (folder / "hosts.json").write_text(json.dumps({"state": "running", "launch": "a", "run": 99}))
+    with pytest.raises(LogError, match="announces run 99, and the plan has 5 runs"):
+        join._follow(begun, None, 1, lambda text: None, None)

@@ -18,6 +18,8 @@ from tests.selection import others_in_full
 from train_bench.campaign import runner
 from train_bench.core import software
 from train_bench.errors import Interrupted, LaunchError, RequestError, TrainBenchError
+from train_bench.launcher import Launch
+from train_bench.plan import process
 
 
 def run(plan, launcher=None, watcher=None, **options):
@@ -351,3 +353,24 @@ def test_prepared_data_are_used_where_nothing_can_be_written(tmp_path):
         tmp_path / "data.lock"
     ).mkdir()  # root may write into folders that forbid it, but not into a folder as a file
     runner.prepare_data(plan)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "large"])
+def test_a_log_that_is_no_file_ends_its_run_in_a_sentence(begun, monkeypatch, kind):
+    """Its program has made something else of it, which is never waited for and never read whole."""
+    part = begun.jobs[0].partial_log
+
+    class Replaces(FakeLauncher):
+        def launch(self, job, rank_argv):
+            if kind == "pipe":
+                os.mkfifo(part)
+            elif kind == "device":
+                part.symlink_to("/dev/zero")
+            else:
+                part.write_text("x" * 1000)
+            return Launch(argv=("sleep", "1000"), env={})
+
+    monkeypatch.setattr(runner, "LARGEST_BYTES", 1000)
+    monkeypatch.setattr(process, "POLL_SECONDS", 0.01)
+    with pytest.raises(LaunchError, match=r"Run 1 of 5 failed: .*its log .*result_0\.txt\.part"):
+        runner.run_all(begun, Replaces(), Diary(), retry_failed=False)

@@ -83,3 +83,17 @@ def test_half_a_pair_of_surrogates_does_not_keep_a_page_from_being_written(tmp_p
     assert (tmp_path / "page.html").read_text() == r"name \ud800"
     files.write_json(tmp_path / "value.json", "\ud800")
     assert json.loads((tmp_path / "value.json").read_text()) == "\ud800"
+
+
+@pytest.mark.parametrize(
+    "error", [OverflowError("int too large"), KeyError("x"), AttributeError("a"), IndexError()]
+)
+def test_content_of_another_type_is_a_sentence(error):
+    with pytest.raises(LogError, match="It has content of another type"), files.valid_content("It"):
+        raise error
+
+
+def test_a_whole_number_that_no_float_holds_is_refused():
+    assert files.parse_json(b"[" + b"9" * 300 + b"]") == [int("9" * 300)]
+    with pytest.raises(ValueError, match="more than 300 digits"):
+        files.parse_json(b"[1" + b"0" * 400 + b"]")

@@ -84,6 +84,70 @@ def test_a_call_that_is_refused_is_told_by_its_number_and_ends_the_run(lines, ca
     assert len(lines.refusals) == 1 and sentence in lines.refusals[0]
 
 
+BEGUN = ({"call": "announce", **VALUES}, {"call": "init_start"})
+CLOCK = (
+    {"call": "weights_initialized", "tensors": ["weight"]},
+    {"call": "init_stop"},
+    {"call": "run_start", "train_samples": 1000, "eval_samples": 100},
+)
+DEEP = b"[" * 200_000 + b"]" * 200_000
+
+
+@pytest.mark.parametrize(
+    ("calls", "number"),
+    [
+        ([{"call": "announce", "self": 1}], 1),
+        ([{"call": "announce", "global_batch_size": [1]}], 1),
+        ([{"call": "init_start", "time_ms": 10**290}, {"call": "init_start", "args": {}}], 2),
+        (
+            [
+                *BEGUN,
+                {"call": "weights_initialized", "tensors": [1, {}, None]},
+                {"call": "weights_initialized", "self": 2},
+            ],
+            4,
+        ),
+        ([*BEGUN, *CLOCK, {"call": "block_start"}, {"call": "eval_start", "samples": "x"}], 7),
+        ([*BEGUN, *CLOCK, {"call": "block_start"}, {"call": "eval_start", "samples": {}}], 7),
+        ([*BEGUN, *CLOCK, {"call": "block_start"}, {"call": "eval_start", "extras": [1]}], 7),
+        ([*BEGUN, *CLOCK, {"call": "block_start"}, {"call": "eval_start", "extras": "abc"}], 7),
+        ([*BEGUN, *CLOCK, {"call": "block_start"}, {"call": "eval_start"}, {"call": "report", "self": 1}], 8),
+        (
+            [
+                *BEGUN,
+                *CLOCK,
+                {"call": "block_start"},
+                {"call": "eval_start"},
+                {"call": "report", "top1": 10**299},
+            ],
+            None,
+        ),
+        (
+            [
+                *BEGUN,
+                *CLOCK,
+                {"call": "block_start"},
+                {"call": "eval_start"},
+                {"call": "report", "top1": "9"},
+            ],
+            8,
+        ),
+    ],
+)
+def test_whatever_a_program_sends_is_answered(lines, calls, number):
+    write(lines, *calls)
+    lines.close()
+    assert [f"call {number}" in reason for reason in lines.refusals] == ([] if number is None else [True])
+
+
+@pytest.mark.parametrize("line", [DEEP, b'{"call": "announce", "x": 1' + b"0" * 400 + b"}", b"\xff\xfe{"])
+def test_a_line_that_cannot_be_read_is_answered(lines, line):
+    with Path(lines.environment[CALLS_VARIABLE]).open("wb") as pipe:
+        pipe.write(line + b"\n")
+    lines.close()
+    assert len(lines.refusals) == 1 and "is not a call" in lines.refusals[0]
+
+
 def test_the_largest_difference_between_sending_and_arriving_is_logged(tmp_path, lines):
     now = time.time() * 1000
     write(

@@ -1,9 +1,12 @@
 """The log of a program that has ended is read, and ended where its clock still runs."""
 
 import json
+import os
 
 import pytest
 
+from train_bench.errors import LaunchError
+from train_bench.own_trainer import program_log
 from train_bench.own_trainer.program_log import ProgramLog
 
 
@@ -60,3 +63,28 @@ def test_no_time_steps_back(log):
     late = log(line("run_start", time_ms=4 * 10**12))
     late.end()
     assert ProgramLog.of(late.path).last_ms == 4 * 10**12
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "large"])
+def test_what_is_no_log_is_refused_in_a_sentence(tmp_path, monkeypatch, kind):
+    path = tmp_path / "result_0.txt.part"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        monkeypatch.setattr(program_log, "LARGEST_BYTES", 10)
+        path.write_text(line("run_start"))
+    with pytest.raises(LaunchError, match=r"its log .* cannot be read"):
+        ProgramLog.of(path)
+
+
+def test_nothing_is_written_through_a_link(tmp_path):
+    other = tmp_path / "other"
+    other.write_text(line("run_start"))
+    (tmp_path / "log").symlink_to(other)
+    with pytest.raises(LaunchError, match="cannot be read"):
+        ProgramLog.of(tmp_path / "log").end()
+    assert other.read_text() == line("run_start")

@@ -21,7 +21,7 @@ from train_bench.errors import RequestError, WriteError
 from train_bench.judge.tree import judge_tree
 from train_bench.plan import discover
 from train_bench.plan.request import Request
-from train_bench.store import feed, schema
+from train_bench.store import feed, history, schema
 
 MANY = 200
 """Campaigns."""
@@ -242,6 +242,79 @@ def test_a_file_that_is_no_store_is_refused_and_stays_as_it_is(tmp_path):
     assert {path: path.read_bytes() for path in before} == before
     with pytest.raises(RequestError, match="no store"), schema.to_read(tmp_path / "none.db"):
         pass
+
+
+def changed_store(folder, *statements):
+    """A store of one campaign, changed by its sender."""
+    index(folder / "a.db", campaign(folder / "campaign"))
+    with closing(sqlite3.connect(folder / "a.db")) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+    return folder / "a.db"
+
+
+ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT max(x) FROM c"
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        (f"CREATE VIEW other AS {ENDLESS}", "view other"),
+        ("CREATE TRIGGER t AFTER INSERT ON logs BEGIN DELETE FROM logs; END", "trigger t"),
+        ("CREATE TABLE other (x, y AS (x + 1))", "table other"),
+        ("CREATE INDEX other ON entries (length(folder))", "index other"),
+        ("ALTER TABLE logs ADD COLUMN other AS (folder || file)", "table logs"),
+    ],
+)
+def test_a_store_with_more_than_a_store_has_is_refused(tmp_path, statement, what):
+    store = changed_store(tmp_path, statement)
+    for opened in (schema.to_write, schema.to_read):
+        with pytest.raises(RequestError, match=f"it has the {what}, which no store has"), opened(store):
+            pass
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE entries SET ruleset = x'ff'",
+        "UPDATE entries SET versions = '[1]'",
+        "UPDATE entries SET reasons = '{'",
+        "UPDATE entries SET score_minutes = 9e999",
+        "UPDATE entries SET runs = 'many'",
+        "UPDATE entries SET ruleset = 'training-' || replace(hex(zeroblob(3000)), '0', '9')",
+    ],
+)
+def test_values_of_another_type_are_a_sentence(tmp_path, statement):
+    store = changed_store(tmp_path, statement)
+    with pytest.raises(RequestError, match="has values of another type"):
+        history.history(store, [])
+
+
+@pytest.mark.parametrize("findings", ["1", "[[1, 2, 3, 4]]", '[["a"]]', "{"])
+def test_findings_of_another_type_are_a_sentence(tmp_path, findings):
+    store = changed_store(tmp_path, f"UPDATE logs SET findings = '{findings}'")
+    with pytest.raises(RequestError, match="has values of another type"):
+        history.runs(store, [str((tmp_path / "campaign").resolve())])
+
+
+def test_a_query_ends_after_its_limit(tmp_path, monkeypatch):
+    store = changed_store(tmp_path)
+    monkeypatch.setattr(schema, "QUERY_SECONDS", 0.0)
+    with pytest.raises(RequestError, match="takes more than 0 s"):
+        history.select(store, ENDLESS)
+
+
+def test_a_signal_ends_a_query(tmp_path, monkeypatch):
+    """It comes while SQLite computes; Python's handler runs when SQLite calls back."""
+    store = changed_store(tmp_path)
+
+    def interrupted(_limit):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(schema.QueryLimit, "__call__", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        history.select(store, ENDLESS)
 
 
 @pytest.fixture

@@ -77,10 +77,13 @@ def said(folder: Path) -> Mapping[str, Any]:
         content = files.read_json(folder / "hosts.json")
     except LogError:
         content = None
-    whole = isinstance(content, dict) and (
-        content.get("state") != "running" or content.keys() >= {"run", "launch"}
-    )
+    whole = isinstance(content, dict) and (content.get("state") != "running" or _names_a_run(content))
     return content if whole and "state" in content else {"state": "nothing said"}
+
+
+def _names_a_run(content: Mapping[str, Any]) -> bool:
+    run = content.get("run")
+    return type(run) is int and run >= 0 and isinstance(content.get("launch"), str)
 
 
 def report(job: Job, host: int, died: Sequence[Death]) -> None:

@@ -15,7 +15,7 @@ from train_bench.core import files
 from train_bench.core.address import refuse_address
 from train_bench.core.job import Job
 from train_bench.energy.meter import Meter
-from train_bench.errors import LaunchError, RequestError, UnknownName
+from train_bench.errors import LaunchError, LogError, RequestError, UnknownName
 from train_bench.launcher import Death, Launcher, LauncherConfig
 from train_bench.observers.limits import RunWatchdog
 from train_bench.plan import discover, process
@@ -58,13 +58,19 @@ def _follow(plan: Plan, launcher: Launcher, host: int, tell: Callable[[str], Non
     """Carry out this host's part of every run that host 0 announces."""
     good, done = True, set[str]()
     begun = plan.jobs[0].folder / "ranks" / f"host_{host}.json"
-    before = files.read_json(begun)["launch"] if begun.exists() else None
+    last = files.read_json(begun) if begun.exists() else None
+    before = last.get("launch") if isinstance(last, dict) else None
     while True:
         said = _next(plan.jobs[0], done, before)
         if said is None:
             return good
         done.add(said["launch"])
         files.write_json(begun, said)
+        if said["run"] >= len(plan.jobs):
+            raise LogError(
+                f"{plan.jobs[0].folder / 'hosts.json'} announces run {said['run']}, and the plan has {len(plan.jobs)} "
+                "runs; start the campaign again on host 0."
+            )
         job = plan.jobs[said["run"]]
         name = f"host {host}, run {job.index + 1} of {len(plan.jobs)}"
         tell(f"{name}: starting")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -29,7 +30,7 @@ from train_bench.observers.limits import BudgetGuard, RunWatchdog
 from train_bench.observers.live_check import ViolationLimit
 from train_bench.observers.observer import Observer, Observers, RestartPolicy
 from train_bench.own_trainer import leftovers
-from train_bench.own_trainer.program_log import ProgramLog
+from train_bench.own_trainer.program_log import LARGEST_BYTES, ProgramLog, not_a_log
 from train_bench.plan import discover, process
 from train_bench.plan.plan import Plan, as_json, from_json, jobs_to_do
 from train_bench.rules import ruleset
@@ -311,7 +312,7 @@ def _launch(
 
     def tick() -> str | None:
         log.pass_on(watching)
-        return watching.tick()
+        return log.unreadable or watching.tick()
 
     try:
         launch = launcher.launch(job, process.rank_argv(job))
@@ -347,7 +348,7 @@ def _name_log(job: Job) -> None:
     """Give the log of a run that has ended its name; a run that never wrote one leaves an empty log."""
     job.partial_log.touch()
     try:
-        with job.partial_log.open("rb") as file:
+        with contextlib.suppress(OSError), files.opened(job.partial_log) as file:
             os.fsync(file.fileno())
         job.partial_log.replace(job.result_file)
     except OSError as error:
@@ -371,10 +372,12 @@ def _holds_plan(folder: Path) -> bool:
 
 
 class _Follower:
-    """Reader of a growing log; a line counts once it is complete. `whole` is true once the log has its end."""
+    """Reader of a growing log; a line counts once it is complete. `whole` is true once the log has its end,
+    `unreadable` the reason that it is no log, as a sentence."""
 
     def __init__(self, path: Path) -> None:
         self.whole = False
+        self.unreadable: str | None = None
         self._path = path
         self._offset = 0
         self._line = 0
@@ -386,11 +389,16 @@ class _Follower:
 
     def _new_events(self) -> list[Event]:
         try:
-            with self._path.open("rb") as file:
+            with files.opened(self._path) as file:
                 file.seek(self._offset)
-                new = file.read()
+                new = file.read(LARGEST_BYTES)
         except FileNotFoundError:
             return []
+        except OSError as error:
+            self.unreadable = str(not_a_log(self._path, error))
+            return []
+        if self._offset + len(new) >= LARGEST_BYTES:
+            self.unreadable = f"its log {self._path} has more than {LARGEST_BYTES} bytes"
         whole = new[: new.rfind(b"\n") + 1]
         self._offset += len(whole)
         events = []

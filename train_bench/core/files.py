@@ -17,6 +17,9 @@ from train_bench.errors import LogError, RequestError, WriteError
 LARGEST_JSON_BYTES = 64 * 2**20
 """More than 20 times the largest plan of a full-scale campaign."""
 
+MOST_DIGITS = 300
+"""Of a whole number; a float holds a few more."""
+
 DEEPEST = 64
 """How many levels of lists and objects may lie inside each other."""
 
@@ -84,6 +87,18 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         yield file
 
 
+@contextlib.contextmanager
+def opened_to_append(path: Path) -> Iterator[BinaryIO]:
+    """A regular file to be read and written, at its end; raises `OSError` for anything else, links included."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags)
+    with os.fdopen(descriptor, "r+b") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not a file", str(path))
+        file.seek(0, os.SEEK_END)
+        yield file
+
+
 def read_bytes(path: Path, *, largest: int) -> bytes:
     """The content of a regular file of at most `largest` bytes; raises `OSError` for anything else."""
     with opened(path) as file:
@@ -102,6 +117,22 @@ def digest(path: Path) -> str:
     return seen.hexdigest()
 
 
+INVALID_CONTENT = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""Errors raised by content of another type or size."""
+
+
+@contextlib.contextmanager
+def valid_content(what: str) -> Iterator[None]:
+    """Context in which content of another type or size is a `LogError` that names `what` was read."""
+    try:
+        yield
+    except INVALID_CONTENT as error:
+        reason = " ".join(repr(error).split())[:200]
+        raise LogError(
+            f"{what} has content of another type or size than train_bench writes: {reason}."
+        ) from error
+
+
 def read_json(path: Path) -> Any:
     """Read a JSON file back."""
     try:
@@ -116,9 +147,16 @@ def read_json(path: Path) -> Any:
 
 def parse_json(content: bytes) -> Any:
     """Parse untrusted strict JSON. Raises `ValueError` or `RecursionError` for anything else."""
-    value = json.loads(content.decode("utf-8"), parse_constant=_refuse)
+    value = json.loads(content.decode("utf-8"), parse_constant=_refuse, parse_int=whole_number)
     refuse_depth(value)
     return value
+
+
+def whole_number(digits: str) -> int:
+    """A whole number of JSON. Raises `ValueError` for one that no float can hold."""
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"it has a number of more than {MOST_DIGITS} digits")
+    return int(digits)
 
 
 def refuse_depth(value: Any) -> None:

@@ -426,6 +426,9 @@ def _evaluation(pair: Pair) -> Check:
         outputs = Check(
             name=name, verdict=NOT_COMPARED, note="ranks evaluate different batches; compared by quality"
         )
+    one_sided = bool(pair.a.names(name)) != bool(pair.b.names(name)) and not pair.b.facts.get("foreign")
+    if one_sided and outputs.verdict == NOT_COMPARED:
+        return replace(outputs, verdict=CANNOT_TELL, note="only one side has outputs of an evaluation")
     qualities: list[Any] = [one.facts.get("quality") for one in (pair.a, pair.b)]
     if outputs.verdict == DIFFERENT or not qualities[0] or not qualities[1]:
         return outputs

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -13,6 +15,11 @@ import numpy as np
 
 from train_bench.core import files
 from train_bench.errors import LogError
+
+MOST_RANKS = 100_000
+
+INVALID = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""Errors raised by content of another type or size."""
 
 START, LAST = "start", "last"
 """Moments of evaluation: before the first step, and after the last."""
@@ -51,7 +58,18 @@ def is_recording(folder: Path) -> bool:
 
 def read(folder: Path) -> Recording:
     """Read and merge the recordings of all ranks in a folder."""
+    try:
+        return _merged(folder)
+    except INVALID as error:
+        raise LogError(
+            f"{folder} is not a valid recording ({repr(error)[:200]}); record it again."
+        ) from error
+
+
+def _merged(folder: Path) -> Recording:
     first = _facts(folder, 0)
+    if not 1 <= int(first["ranks"]) <= MOST_RANKS:
+        raise ValueError(f"{first['ranks']} ranks")
     facts = [first, *(_facts(folder, rank) for rank in range(1, int(first["ranks"])))]
     every = [_arrays(folder, rank) for rank in range(len(facts))]
     arrays = {name: array for one in reversed(every) for name, array in one.items()}
@@ -72,7 +90,22 @@ def read(folder: Path) -> Recording:
                 both = zip(first[key], one[key], strict=True)
                 first[key] = [list(dict.fromkeys((*names, *others))) for names, others in both]
     losses = np.array([one["losses"] for one in facts], dtype=np.float64).mean(axis=0)
+    if losses.ndim != 1:
+        raise ValueError("losses are no list of numbers")
+    _require(arrays, first)
     return Recording(arrays=arrays, losses=tuple(map(float, losses)), facts=first)
+
+
+def _require(arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
+    """Raise `ValueError` for arrays or facts of another kind than recordings have."""
+    if not all(array.dtype.kind in "biuf" for array in arrays.values()):
+        raise ValueError("an array does not hold numbers")
+    for key in ("shapes", "operators"):
+        if not isinstance(facts[key], Mapping):
+            raise ValueError(f"{key} is no object")
+    unknown = [name for name in facts["shapes"] if name not in arrays]
+    if unknown:
+        raise ValueError(f"the array {unknown[0]} is missing")
 
 
 def write_start(recording: Recording, file: Path) -> None:
@@ -113,7 +146,7 @@ def _facts(folder: Path, rank: int) -> dict[str, Any]:
 def _arrays(folder: Path, rank: int) -> dict[str, np.ndarray]:
     path = folder / f"rank_{rank}.npz"
     try:
-        with np.load(path, allow_pickle=False) as found:
+        with files.opened(path) as file, np.load(file, allow_pickle=False) as found:
             return dict(found)
-    except (OSError, ValueError) as error:
+    except (EOFError, OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise LogError(f"{path} cannot be read: {error}. Record it again.") from error

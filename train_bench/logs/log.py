@@ -24,6 +24,7 @@ LINE_END = re.compile(rb"\r\n|\n|\r")
 OLD_TOKEN = re.compile(rb":::MLPv0\.[56]\.\d|:::MLL(?= )")
 FIELDS = {"key", "value", "time_ms", "metadata"}
 DECODER = json.JSONDecoder()
+BOUNDED_DECODER = json.JSONDecoder(parse_int=files.whole_number)
 
 PLAIN = bytes(byte for byte in range(32, 127) if byte != ord("\\")) + b"\r\n"
 """Bytes without JSON escapes: text of nothing else is taken as it is."""
@@ -162,7 +163,8 @@ def parse_line(
         return None
     rest = rest.strip()
     try:
-        fields, length = DECODER.raw_decode(rest)
+        decoder = BOUNDED_DECODER if len(rest) > files.MOST_DIGITS else DECODER
+        fields, length = decoder.raw_decode(rest)
         if length != len(rest):
             raise ValueError("there is text after the object")
         if len(rest) > 2 * files.DEEPEST and rest.count("{") + rest.count("[") > files.DEEPEST:

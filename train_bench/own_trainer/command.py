@@ -73,11 +73,9 @@ def main() -> None:
         sys.exit(f"train-bench: {error}")
     state = RankState(job, place.rank)
     try:
-        ended = _run(job, place)
+        _conclude(job, place, _run(job, place), state)
     except TrainBenchError as error:
         state.fail(str(error))
-    else:
-        _conclude(job, place, ended, state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

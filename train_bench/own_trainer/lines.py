@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from train_bench.core import files
 from train_bench.errors import RequestError, TrainBenchError
 from train_bench.own_trainer.benchmark import Benchmark
 
@@ -38,6 +39,8 @@ CALLS = (
 """Methods of `Benchmark` that a line may name."""
 
 LONGEST_LINE = 1 << 20
+LONGEST_REASON = 300
+LATEST_MS = 1e18
 
 
 class Lines:
@@ -104,13 +107,17 @@ class Lines:
             answer = self._call(name, arguments)
         except TrainBenchError as error:
             self._refuse(f"call {self._number}: {error}")
+        except Exception as error:  # whatever a program has sent, it gets an answer
+            what = " ".join(f"{type(error).__name__}: {error}".split())[:LONGEST_REASON]
+            self._refuse(f"call {self._number} has values of another type or size ({what}).")
         else:
             self._answer(answer)
 
     def _read(self, line: bytes, arrived: float) -> tuple[str, dict[str, Any]]:
         try:
-            call = json.loads(line)
-        except ValueError:
+            call = json.loads(line, parse_int=files.whole_number)
+            files.refuse_depth(call)
+        except (ValueError, RecursionError):
             call = None
         if not isinstance(call, dict) or call.get("call") not in CALLS:
             shown = line[:80].decode(errors="replace")
@@ -119,7 +126,7 @@ class Lines:
                 f"{', '.join(CALLS)}."
             )
         sent = call.pop("time_ms", None)
-        if isinstance(sent, (int, float)):
+        if isinstance(sent, (int, float)) and abs(sent) < LATEST_MS:
             self._delay_ms = max(self._delay_ms or 0.0, abs(arrived - sent))
         return call.pop("call"), call
 

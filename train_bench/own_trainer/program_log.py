@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
+import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from train_bench.core import files
+from train_bench.errors import LaunchError
 from train_bench.run.clock import ABORTED, SUCCESS
 
 TOKEN = b":::MLLOG "
+
+LARGEST_BYTES = 2**28
+"""Size limit of a log; the judge reads none that is larger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +41,8 @@ class ProgramLog:
         counts = {"run_start": 0, "run_stop": 0}
         lines, status, last_ms, started_ms = 0, None, 0, None
         try:
-            with path.open("rb") as file:
+            with files.opened(path) as file:
+                _refuse_size(path, os.fstat(file.fileno()).st_size)
                 for raw in file:
                     event = _event(raw)
                     if event is None:
@@ -47,6 +57,8 @@ class ProgramLog:
                         status = event["metadata"].get("status")
         except FileNotFoundError:
             pass
+        except OSError as error:
+            raise not_a_log(path, error) from error
         starts, stops = counts.values()
         return cls(
             path=path,
@@ -76,8 +88,8 @@ class ProgramLog:
 
     def cut_half_line(self) -> None:
         """Remove an incomplete line that a killed writer left."""
-        with self.path.open("r+b") as file:
-            file.truncate(_whole_bytes(self.path))
+        with _opened(self.path) as file:
+            file.truncate(_whole_bytes(file))
 
     def _append(self, kind: str, key: str, value: Any, metadata: dict[str, Any]) -> None:
         line = {
@@ -89,17 +101,35 @@ class ProgramLog:
             "metadata": {**metadata, "file": "train_bench/own_trainer/program_log.py", "lineno": 0},
         }
         self.cut_half_line()
-        with self.path.open("ab") as file:
+        with _opened(self.path) as file:
             file.write(TOKEN + json.dumps(line).encode() + b"\n")
 
 
-def _whole_bytes(path: Path) -> int:
+def not_a_log(path: Path, error: OSError) -> LaunchError:
+    """Error message for a log that cannot be opened."""
+    return LaunchError(
+        f"its log {path} cannot be read ({error.strerror or error}); a program writes its lines into a regular file"
+    )
+
+
+def _refuse_size(path: Path, size: int) -> None:
+    if size > LARGEST_BYTES:
+        raise OSError(errno.EFBIG, f"it has more than {LARGEST_BYTES} bytes", str(path))
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    try:
+        with files.opened_to_append(path) as file:
+            yield file
+    except OSError as error:
+        raise not_a_log(path, error) from error
+
+
+def _whole_bytes(file: BinaryIO) -> int:
     """Number of bytes of a file in complete lines."""
-    with path.open("rb") as file:
-        whole = 0
-        for raw in file:
-            whole += len(raw) if raw.endswith(b"\n") else 0
-        return whole
+    file.seek(0)
+    return sum(len(raw) for raw in file if raw.endswith(b"\n"))
 
 
 def _event(raw: bytes) -> dict[str, Any] | None:

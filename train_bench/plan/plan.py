@@ -33,6 +33,9 @@ from train_bench.task import BenchmarkConfig
 SILENT_SECONDS = 600.0
 """How long a rank of a reference may do no step and no collective, unless the user says otherwise."""
 
+PROGRAM_SILENT_SECONDS = 14_400.0
+"""How long a program of the user's own may neither log nor print, unless the user says otherwise."""
+
 MOST_EVALUATIONS = 100_000
 """More than any benchmark has."""
 
@@ -156,9 +159,7 @@ def make_plan(
         precision=run_config.precision,
         drop_caches=run_config.drop_caches,
         start_limit_seconds=run_config.start_limit_seconds,
-        stall_limit_seconds=SILENT_SECONDS
-        if run_config.stall_limit_seconds is None and run_config.command is None
-        else run_config.stall_limit_seconds,
+        stall_limit_seconds=_stall_limit(run_config),
         config=asdict(config),
         announcement=announcement,
         target=rules.target,
@@ -196,6 +197,12 @@ def make_plan(
         | {"stop_when": job.stop_when, "faults": job.faults},
         jobs=tuple(replace(job, index=index, seed=seed) for index, seed in enumerate(chosen)),
     )
+
+
+def _stall_limit(run_config: RunConfig) -> float:
+    if run_config.stall_limit_seconds is not None:
+        return run_config.stall_limit_seconds
+    return SILENT_SECONDS if run_config.command is None else PROGRAM_SILENT_SECONDS
 
 
 def _refuse_launcher(run_config: RunConfig) -> None:

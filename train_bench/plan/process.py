@@ -23,6 +23,8 @@ POLL_SECONDS = 0.2
 GRACE_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
 PR_SET_PDEATHSIG = 1
+TAIL_BYTES = 2**22
+"""Of standard error, where launchers report which rank died."""
 
 
 def rank_argv(job: Job) -> tuple[str, ...]:
@@ -75,8 +77,15 @@ def carry_out(
             reason = _wait(process, tick)
         finally:
             _end(process)
-    text = err.read_text(encoding="utf-8", errors="replace")
+    text = _tail(err)
     return Ended(exit_code=process.returncode, stderr=text, reason=reason)
+
+
+def _tail(path: Path) -> str:
+    """The end of what was printed."""
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+        return file.read().decode("utf-8", errors="replace")
 
 
 def answer(launch: Launch, *, stdin: Path | None = None) -> str:

@@ -138,7 +138,7 @@ class RunConfig:
     stall_limit_seconds: float | None = option(
         None,
         "time limit of a rank without a heartbeat (step or collective), or of a command without output; then the run "
-        "has failed. Default: 600, and no limit for a command",
+        "has failed. Default: 600, and 14400 for a command",
     )
     max_minutes: float | None = option(
         None,

@@ -181,6 +181,29 @@ class Checking:
         return [failure for listed in by_key.values() for failure in listed] + final
 
 
+class IndexedList(list[Any]):
+    """A list whose `in` takes constant time while it is only appended to."""
+
+    def __init__(self, items: Iterable[Any] = ()) -> None:
+        super().__init__(items)
+        self._index: set[Any] = set()
+        self._indexed = 0
+
+    def __contains__(self, item: object) -> bool:
+        if self._indexed > len(self):
+            self._index, self._indexed = set(), 0
+        self._index.update(map(_hashable, self[self._indexed :]))
+        self._indexed = len(self)
+        return _hashable(item) in self._index
+
+
+def _hashable(value: Any) -> Any:
+    """A value of JSON as one that can be hashed and equals another exactly if the values do."""
+    if isinstance(value, dict):
+        return dict, frozenset((key, _hashable(item)) for key, item in value.items())
+    return (list, tuple(map(_hashable, value))) if isinstance(value, list) else value
+
+
 class _FileCheck:
     """Evaluation of one rule file: its shared state and its failures so far."""
 
@@ -197,6 +220,12 @@ class _FileCheck:
         self._reached: set[str] = set()
         if file.begin is not None and not self.wants_whole_log:
             exec(file.begin, self._state)
+            self._index_lists()
+
+    def _index_lists(self) -> None:
+        """Let `in` take constant time for lists of the state, to which lines of any number append."""
+        state = self._state["s"]
+        state.update({name: IndexedList(value) for name, value in state.items() if type(value) is list})
 
     def begin_whole(self, events: Sequence[Event]) -> None:
         """Run BEGIN code that reads the whole log, and may add lines of its own to it."""
@@ -334,6 +363,8 @@ class _Filled(ast.NodeTransformer):
             return node
         try:
             value = eval(compile(ast.Expression(node), "rule", "eval"), {"s": self._known})
+            if isinstance(value, (str, list)) and len(value) > LONGEST_FILLED:
+                return node
             short = isinstance(value, (int, float, str, list)) and len(repr(value)) <= LONGEST_FILLED
             return ast.parse(repr(value), mode="eval").body if short else node
         except Exception:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import sqlite3
@@ -13,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.compare import gate
+from train_bench.core import files
 from train_bench.core.escape import plain
 from train_bench.errors import RequestError, UnknownName
 from train_bench.judge.entry import Judgement
 from train_bench.judge.score import ScoredRun
 from train_bench.logs.log import NO_CONTENT
 from train_bench.store.feed import comparable
-from train_bench.store.schema import to_read
+from train_bench.store.schema import COLUMNS, to_read
 
 EQUAL = (
     *(
@@ -90,9 +90,6 @@ READING = frozenset(
     {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 )
 
-STEPS = 100_000
-"""Steps of SQLite after which a query can be interrupted."""
-
 
 def history(path: Path, filters: Sequence[str]) -> dict[str, Any]:
     """The lines of the store at `path` that have a point for which all filters (`NAME=VALUE`) hold, with those points
@@ -106,11 +103,23 @@ def history(path: Path, filters: Sequence[str]) -> dict[str, Any]:
     query = f"SELECT {', '.join(READ)} FROM entries{where} ORDER BY benchmark, variant, line, began, folder"
     with to_read(path) as connection:
         copies = dict(connection.execute(COPIES, (NO_CONTENT,)))
-        rows = [dict(zip(READ, row, strict=True)) for row in connection.execute(query, values)]
-    lines: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        lines.setdefault(row["line"], []).append(row)
-    return {"store": str(path), "lines": [_line(points, copies) for points in lines.values()]}
+        rows = [_row(READ, row) for row in connection.execute(query, values)]
+        lines: dict[str, list[dict[str, Any]]] = {}
+        for row in rows:
+            lines.setdefault(row["line"], []).append(row)
+        return {"store": str(path), "lines": [_line(points, copies) for points in lines.values()]}
+
+
+def _row(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
+    """A row by its columns. Raises `ValueError` for a value that is not of its column's type."""
+    row = dict(zip(names, values, strict=True))
+    for name, value in row.items():
+        kind, nullable = COLUMNS[name]
+        if value is None and nullable:
+            continue
+        if not isinstance(value, kind) or (isinstance(value, float) and not math.isfinite(value)):
+            raise ValueError(f"{name} is {value!r:.80}")
+    return row
 
 
 def select(path: Path, query: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
@@ -118,11 +127,12 @@ def select(path: Path, query: str) -> tuple[tuple[str, ...], list[tuple[Any, ...
     written, and no other file is opened."""
     with to_read(path) as connection:
         connection.set_authorizer(_authorize)
-        connection.set_progress_handler(lambda: 0, STEPS)
         try:
             cursor = connection.execute(query)
             rows = [tuple(map(_plain_value, row)) for row in cursor]
         except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
+                raise
             raise RequestError(
                 f"Invalid SQL: {plain(str(error))}. Give one SELECT; the tables are entries and logs "
                 "(SELECT sql FROM sqlite_master prints their columns)."
@@ -140,9 +150,16 @@ def runs(path: Path, folders: Sequence[str]) -> list[list[dict[str, Any]]]:
     query = f"SELECT {', '.join(OF_RUN)} FROM logs WHERE folder = ? ORDER BY run, file"
     with to_read(path) as connection:
         return [
-            [dict(zip(OF_RUN, row, strict=True)) for row in connection.execute(query, (folder,))]
+            [_with_findings(_row(OF_RUN, row)) for row in connection.execute(query, (folder,))]
             for folder in folders
         ]
+
+
+def _with_findings(run: dict[str, Any]) -> dict[str, Any]:
+    for grade, check, count, message in files.parse_json(run["findings"].encode("utf-8", "backslashreplace")):
+        if not all(isinstance(text, str) for text in (grade, check, message)) or not isinstance(count, int):
+            raise ValueError(f"findings of {run['file']} are of another type")
+    return run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +197,7 @@ def _runs(connection: sqlite3.Connection, folder: str) -> Earlier:
     query = f"SELECT {', '.join(kept)} FROM logs WHERE folder = ? ORDER BY run, file"
     runs = []
     for row in connection.execute(query, (folder,)):
-        run = dict(zip(kept, row, strict=True))
+        run = _row(kept, row)
         runs.append(
             ScoredRun(
                 index=run["run"],
@@ -246,9 +263,9 @@ def _line(rows: Sequence[Mapping[str, Any]], copies: Mapping[str, str]) -> dict[
     before: Mapping[str, Any] | None = None
     for row in rows:
         point = {name: row[name] for name in OF_POINT}
-        point["versions"] = _parsed(row["versions"])
+        point["versions"] = _parsed(row["versions"], dict)
         point["valid"] = bool(row["valid"])
-        point["reasons"] = _parsed(row["reasons"])
+        point["reasons"] = _parsed(row["reasons"], list)
         point["copy_of"] = copies.get(row["folder"])
         point["joined"] = point["valid"] and point["copy_of"] is None and row["score_minutes"] is not None
         point["other_versions"] = _others(before["versions"], point["versions"]) if before else []
@@ -258,8 +275,12 @@ def _line(rows: Sequence[Mapping[str, Any]], copies: Mapping[str, str]) -> dict[
 
 
 @cache
-def _parsed(text: str) -> Any:
-    return json.loads(text)
+def _parsed(text: str, kind: type) -> Any:
+    parsed = files.parse_json(text.encode("utf-8", errors="backslashreplace"))
+    inner = parsed.values() if isinstance(parsed, dict) else parsed
+    if not isinstance(parsed, kind) or not all(isinstance(one, str | None) for one in inner):
+        raise ValueError(f"{text:.80} is of another type")
+    return parsed
 
 
 @cache

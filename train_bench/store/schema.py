@@ -7,7 +7,9 @@ of several hosts or be read where nothing may be written.
 
 from __future__ import annotations
 
+import re
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -20,6 +22,15 @@ VERSION = 2
 
 WAIT_SECONDS = 60.0
 """Lock timeout of a writer; each holds the file for one campaign at a time."""
+
+QUERY_SECONDS = 30.0
+"""Time limit of reading a store: a file of somebody else may ask for any amount of work."""
+
+STEPS = 100_000
+"""Steps of SQLite after which a query can be interrupted."""
+
+INVALID_VALUES = (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError)
+"""Errors raised by values of another type or size."""
 
 SYNCHRONOUS = "NORMAL"
 """Synchronous mode. A loss of power may damage the store, which can be derived again."""
@@ -86,6 +97,15 @@ CREATE TABLE logs (
     PRIMARY KEY (folder, file)
 ) WITHOUT ROWID"""
 
+KINDS = {"TEXT": (str,), "INTEGER": (int,), "REAL": (int, float)}
+COLUMNS = {
+    name: (KINDS[kind], " NOT NULL" not in bound)
+    for name, kind, bound in re.findall(
+        r"^ {4}(\w+) (TEXT|INTEGER|REAL)([^,\n]*)", f"{ENTRIES}\n{LOGS}", re.MULTILINE
+    )
+}
+"""Types of the values of each column, and whether it may be null."""
+
 STATEMENTS = (
     ENTRIES,
     LOGS,
@@ -132,6 +152,33 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
+class QueryLimit:
+    """Progress handler of SQLite: interrupts after `QUERY_SECONDS`, and lets Python handle signals meanwhile."""
+
+    def __init__(self) -> None:
+        self._end = time.monotonic() + QUERY_SECONDS
+
+    @property
+    def over(self) -> bool:
+        """True once the time is up."""
+        return time.monotonic() > self._end
+
+    def __call__(self) -> int:
+        return int(self.over)
+
+
+def raise_interrupted(path: Path, error: sqlite3.Error, limit: QueryLimit) -> None:
+    """Raise for a query that was interrupted: `RequestError` by the limit, else `KeyboardInterrupt`, because the signal
+    came while SQLite called back."""
+    if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_INTERRUPT:
+        return
+    if limit.over:
+        raise RequestError(
+            f"Reading the store {path} takes more than {QUERY_SECONDS:g} s; ask for less, or index the logs again."
+        ) from error
+    raise KeyboardInterrupt from error
+
+
 @contextmanager
 def to_read(path: Path) -> Iterator[sqlite3.Connection]:
     """Open the store read-only. Raises `RequestError` if there is none."""
@@ -144,9 +191,20 @@ def to_read(path: Path) -> Iterator[sqlite3.Connection]:
     try:
         address = f"{path.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(address, uri=True, timeout=WAIT_SECONDS)) as connection:
+            limit = QueryLimit()
+            connection.set_progress_handler(limit, STEPS)
             connection.execute("PRAGMA query_only = 1")
+            connection.execute("PRAGMA trusted_schema = 0")
             _refuse_others(path, connection)
             yield connection
+    except sqlite3.OperationalError as error:
+        raise_interrupted(path, error, limit)
+        raise _store_error(path, error, "read") from error
+    except INVALID_VALUES as error:
+        raise RequestError(
+            f"The store {path} has values of another type ({plain(repr(error))[:200]}); remove it and index the logs "
+            "again."
+        ) from error
     except sqlite3.DatabaseError as error:
         raise _store_error(path, error, "read") from error
 
@@ -166,6 +224,13 @@ def _refuse_others(path: Path, connection: sqlite3.Connection) -> None:
             f"{path} is a store of another version of train_bench ({version}; this version reads "
             f"{VERSION}); remove it and index the logs again."
         )
+    known = {*STATEMENTS}
+    for kind, name, statement in connection.execute("SELECT type, name, sql FROM sqlite_master"):
+        if statement is not None and statement not in known and not str(name).startswith("sqlite_stat"):
+            raise RequestError(
+                f"{path} is not a store of train_bench: it has the {plain(str(kind))} {plain(str(name))[:80]}, which "
+                "no store has; give another file, or index the logs again."
+            )
 
 
 def _store_error(path: Path, error: sqlite3.DatabaseError, done: str) -> RequestError | WriteError:

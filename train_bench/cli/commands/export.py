@@ -8,6 +8,7 @@ from pathlib import Path
 from train_bench.campaign import runner
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import VALID
+from train_bench.core import files
 from train_bench.exchange.export import export
 
 
@@ -20,6 +21,7 @@ def main(arguments: Sequence[str]) -> int:
         "--sign", type=Path, metavar="KEY", help="private SSH key to sign it with (ssh-keygen -Y)"
     )
     options = parser.parse_args(arguments)
-    root = export(runner.open_folder(options.folder), options.to, options.sign)
+    with files.valid_content(f"The campaign in {options.folder}"):
+        root = export(runner.open_folder(options.folder), options.to, options.sign)
     print(f"The campaign is in {options.to}, root {root}.")
     return VALID

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import INVALID, VALID
-from train_bench.core import software
+from train_bench.core import files, software
 from train_bench.core.git import differing, revision
 from train_bench.core.progress_bar import bar
 from train_bench.exchange import description
@@ -27,6 +28,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--force", action="store_true", help="package invalid results all the same")
     options = parser.parse_args(arguments)
     stated = description.read_stated(options.system_file) if options.system_file else {}
+    with files.valid_content(f"A campaign of {', '.join(map(str, options.campaigns))}"):
+        return _package(options, stated)
+
+
+def _package(options: argparse.Namespace, stated: Mapping[str, str]) -> int:
     campaigns = [
         packaging.read_campaign(folder, discover.rcp_folders())
         for folder in bar(options.campaigns, "judging")

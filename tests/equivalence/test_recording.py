@@ -1,0 +1,75 @@
+"""A recording is a folder that anybody may have damaged: it is read whole, or refused in a sentence."""
+
+import json
+
+import numpy as np
+import pytest
+
+from train_bench.cli.commands import equivalent
+from train_bench.equivalence import recording
+from train_bench.errors import LogError
+
+FACTS = {
+    "ranks": 1,
+    "losses": [2.0, None],
+    "shapes": {},
+    "operators": {},
+    "trained": ["weight"],
+    "quality": {"top1": 0.5},
+}
+ARRAYS = {
+    f"{rung}/0/weight": np.ones(3) for rung in ("parameters", "forward", "gradients", "step", "evaluation")
+}
+
+
+def written(folder, facts=FACTS, arrays=ARRAYS):
+    folder.mkdir()
+    (folder / "rank_0.json").write_text(json.dumps(facts))
+    np.savez(folder / "rank_0.npz", **arrays)
+    return folder
+
+
+def test_a_recording_is_read(tmp_path):
+    assert set(recording.read(written(tmp_path / "a")).arrays) == set(ARRAYS)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", bytes(100_000), None])
+def test_arrays_that_are_damaged_are_refused(tmp_path, content):
+    path = written(tmp_path / "a") / "rank_0.npz"
+    path.write_bytes(path.read_bytes()[:700] if content is None else content)
+    with pytest.raises(LogError, match=r"[Rr]ecord it again"):
+        recording.read(tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ranks": "many"},
+        {"ranks": 0},
+        {"ranks": 10**9},
+        {"ranks": None},
+        {"losses": 3},
+        {"losses": ["x"]},
+        {"losses": [[1.0]]},
+        {"shapes": [1]},
+        {"shapes": {"gradients/9/none": [1]}},
+        {"operators": 3},
+        {"quality": [1]},
+    ],
+)
+def test_facts_of_another_type_are_refused(tmp_path, change):
+    with pytest.raises(LogError, match="record it again"):
+        recording.read(written(tmp_path / "a", FACTS | change))
+
+
+def test_arrays_of_text_are_refused(tmp_path):
+    with pytest.raises(LogError, match="does not hold numbers"):
+        recording.read(written(tmp_path / "a", arrays=ARRAYS | {"forward/0/weight": np.array(["a"])}))
+
+
+@pytest.mark.parametrize("rung", ["forward", "gradients", "step", "evaluation"])
+def test_a_recording_that_lacks_what_the_other_has_is_no_equal_one(tmp_path, capsys, rung):
+    less = {name: array for name, array in ARRAYS.items() if not name.startswith(rung)}
+    a, b = written(tmp_path / "a"), written(tmp_path / "b", arrays=less)
+    with pytest.raises(LogError, match=f"has no arrays of {rung}, and that of A has; record it again"):
+        equivalent.main([str(a), str(b)])
