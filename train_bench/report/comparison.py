@@ -9,6 +9,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from train_bench.report.console import print_line
+
 
 def in_sentences(compared: Mapping[str, Any], number: int) -> dict[str, Any]:
     """A comparison with the verdict in words, in which the first campaign is A and that of the comparison `number`,
@@ -37,7 +39,7 @@ def show(content: Mapping[str, Any], console: Console) -> None:
             )
         console.print(table)
         for line in (compared["sentence"], *explanation(compared)):
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            print_line(console, line)
 
 
 def sentence(compared: Mapping[str, Any]) -> str:
