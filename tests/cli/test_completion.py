@@ -24,7 +24,7 @@ def line(monkeypatch, text):
 )
 def test_a_choice_has_its_plain_values_and_a_group_no_schemas(monkeypatch, typed, words):
     line(monkeypatch, f"train-bench {typed}")
-    assert list(completion.of_configurations(PRINTED)) == words
+    assert list(completion.hydra_words(PRINTED)) == words
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def options(page: str) -> list[str]:
     return sorted(word for word in known if word.startswith(last))
 
 
-def of_configurations(printed: str) -> Iterator[str]:
+def hydra_words(printed: str) -> Iterator[str]:
     """Completions by Hydra as they are typed: without schemas, and with all values of a choice."""
     values = _values(last_word())
     if values is not None:

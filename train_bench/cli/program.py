@@ -60,7 +60,7 @@ def _completions(verb: str, arguments: Sequence[str]) -> list[str]:
     if verb not in COMPOSING or completion.last_word().startswith("-"):
         return words
     typed = os.environ.get(completion.LINE, "").split(" ")[1:]
-    return [*completion.points(typed), *completion.of_configurations(_printed(verb, arguments))]
+    return [*completion.points(typed), *completion.hydra_words(_printed(verb, arguments))]
 
 
 def _printed(verb: str, arguments: Sequence[str]) -> str:
