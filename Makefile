@@ -54,7 +54,7 @@ bench: .venv/installed-dev  ## cost of the harness and of trackers, waiting for 
 
 docs: .venv/installed       ## the documentation as a site, with search: site/index.html
 	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[docs]'
-	$(BIN)/python -m mkdocs build --quiet --site-dir site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --site-dir site
 
 horovod: .venv/installed    ## build Horovod against the installed torch, or take the build that was kept
 	$(BIN)/python -m train_bench.launchers.horovod.build

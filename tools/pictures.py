@@ -63,7 +63,7 @@ def record_run() -> None:
 def record_compare() -> None:
     """A pair of configurations that took turns."""
     if not (WORK / "pair").exists():
-        words = ("run", "benchmark=dlrm_mini", "seed=1", "against=precision=bf16", "output=pair")
+        words = ("run", "benchmark=dlrm_mini", "seed=1", "against=point=512", "output=pair")
         recorded(words, 100)
     save("compare", ("compare", "pair"), recorded(("compare", "pair"), 90), 90)
 

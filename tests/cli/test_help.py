@@ -94,6 +94,7 @@ def test_a_shell_completes_verbs_options_and_their_values():
         "train-bench prepare launcher=to",
         "train-bench run see",
         "train-bench run benchmark=resnet point=81",
+        "train-bench run precision=",
     ]
     ran = subprocess.run(
         ["bash", "-c", COMPLETE, "bash", *lines],
@@ -102,10 +103,12 @@ def test_a_shell_completes_verbs_options_and_their_values():
         text=True,
     )
     assert ran.stderr == ""
-    verbs, benchmarks, launchers, seed, point = ran.stdout.splitlines()
+    answers = [line for line in ran.stdout.splitlines() if line.strip()]
+    verbs, benchmarks, launchers, seed, point, precision = answers
     assert {"run", "rules", "review", "report", "rcp", "replay"} == set(verbs.split())
     assert {"benchmark=resnet_mini", "benchmark=resnet_mini_lars"} <= set(benchmarks.split())
-    assert "launcher=torchrun" in launchers
+    assert launchers.split() == ["launcher=torchrun"]
+    assert precision.split() == ["precision=fp32", "precision=tf32", "precision=bf16", "precision=fp16"]
     assert "seed=" in seed
     assert point.split() == ["point=8192"]
 

@@ -13,7 +13,7 @@ from train_bench.campaign import runner
 from train_bench.errors import LaunchError, RequestError
 from train_bench.forecast.live import Forecast, Interval
 from train_bench.observers.observer import Observers
-from train_bench.observers.tracking import Tracking, named
+from train_bench.observers.tracking import Tracking, named, places
 
 END_MS = 1_800_000_000_000
 FORECAST = Forecast(run=None, campaign=Interval(END_MS, END_MS - 60_000, END_MS + 120_000), passes=0.75)
@@ -212,7 +212,7 @@ def test_what_is_no_tracker_is_refused_with_those_that_are(trackers):
 
 def test_a_tracker_that_is_not_installed_is_refused_with_the_command(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(RequestError, match=r"pip install 'train-bench\[tensorboard\]'"):
+    with pytest.raises(RequestError, match=r"pip install '\S+\[tensorboard\]'"):
         named("tensorboard")
 
 
@@ -233,3 +233,12 @@ def wandb_records(path):
         at += 7 + length
         if kind in (1, 4):
             yield Record.FromString(whole)
+
+
+def test_where_trackers_write_is_told_with_the_command_that_shows_or_uploads_it(tmp_path):
+    wandb, tensorboard = places(tmp_path / "a b", ("wandb", "tensorboard"))
+    folder = tmp_path / "a b" / "tracking"
+    assert wandb == f"tracking: {folder / 'wandb'} (wandb sync '{folder / 'wandb'}'/*run-*)"
+    assert (
+        tensorboard == f"tracking: {folder / 'tensorboard'} (tensorboard --logdir '{folder / 'tensorboard'}')"
+    )

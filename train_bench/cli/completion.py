@@ -4,9 +4,13 @@ verb; the verbs themselves are completed here."""
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from typing import get_type_hints
 
 from train_bench.plan import discover
+from train_bench.plan.run_config import RunConfig
 
 FLAGS = ("-sc", "--shell-completion")
 LINE, POINT = "COMP_LINE", "COMP_POINT"
@@ -29,6 +33,42 @@ def verb_and_arguments(arguments: Sequence[str], verbs: Sequence[str]) -> tuple[
     line = f"{program} {options}"
     os.environ[LINE], os.environ[POINT] = line, str(len(line))
     return verb, list(arguments)
+
+
+def last_word() -> str:
+    """The word in which the cursor stands."""
+    return os.environ.get(LINE, "").split(" ")[-1]
+
+
+def options(page: str) -> list[str]:
+    """Flags in a page of help that complete the last word, and `benchmark=NAME` where the verb takes it."""
+    last = last_word()
+    known = {*re.findall(r"(?<![\w-])--[a-z][\w-]*", page)} if last.startswith("-") else set()
+    if "benchmark=NAME" in page and last:
+        known |= {f"benchmark={name}" for name in discover.variants()}
+    return sorted(word for word in known if word.startswith(last))
+
+
+def hydra_words(printed: str) -> Iterator[str]:
+    """Completions by Hydra as they are typed: without schemas, and with all values of a choice."""
+    values = _values(last_word())
+    if values is not None:
+        yield from values
+        return
+    yield from (word for word in printed.split() if not word.endswith("_schema"))
+
+
+def _values(word: str) -> list[str] | None:
+    """Completions of an option that is a choice or a boolean; None for another."""
+    name, sign, _ = word.partition("=")
+    kind = get_type_hints(RunConfig).get(name) if sign else None
+    if kind is bool:
+        names = ["false", "true"]
+    elif isinstance(kind, type) and issubclass(kind, Enum):
+        names = list(kind.__members__)
+    else:
+        return None
+    return [choice for one in names if (choice := f"{name}={one}").startswith(word)]
 
 
 def points(words: Sequence[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import os
@@ -47,10 +48,28 @@ def _complete(arguments: Sequence[str]) -> int:
     verb, rest = completion.verb_and_arguments(arguments, VERBS)
     if verb is None:
         print(" ".join(rest))
+    elif verb in VERBS and arguments[1].startswith("query="):
+        print("\n".join(_completions(verb, rest)))
     elif verb in COMPOSING:
-        print(" ".join(completion.points(os.environ.get(completion.LINE, "").split(" ")[1:])))
         return command(verb)(rest)
     return VALID
+
+
+def _completions(verb: str, arguments: Sequence[str]) -> list[str]:
+    """Completions of the last word of a line: of Hydra, points, and flags of the verb."""
+    words = completion.options(_printed(verb, ["--help"]))
+    if verb not in COMPOSING or completion.last_word().startswith("-"):
+        return words
+    typed = os.environ.get(completion.LINE, "").split(" ")[1:]
+    return [*completion.points(typed), *completion.hydra_words(_printed(verb, arguments))]
+
+
+def _printed(verb: str, arguments: Sequence[str]) -> str:
+    """Text that a verb prints on standard output."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+        command(verb)(arguments)
+    return printed.getvalue()
 
 
 def command(verb: str) -> Callable[[Sequence[str]], int]:

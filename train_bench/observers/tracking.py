@@ -53,9 +53,11 @@ def named(trackers: Any) -> tuple[str, ...]:
 
 def places(folder: Path, trackers: Iterable[str]) -> list[str]:
     """Sentence for each tracker of a campaign: where it writes, and the command that shows or uploads it."""
-    commands = {"wandb": "wandb sync", "tensorboard": "tensorboard --logdir"}
+    commands = {"wandb": "wandb sync {}/*run-*", "tensorboard": "tensorboard --logdir {}"}
     at = {name: folder / "tracking" / name for name in trackers}
-    return [f"tracking: {path} ({commands[name]} {shlex.quote(str(path))})" for name, path in at.items()]
+    return [
+        f"tracking: {path} ({commands[name].format(shlex.quote(str(path)))})" for name, path in at.items()
+    ]
 
 
 class Tracking(Observer):

@@ -10,6 +10,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from train_bench.report.console import print_line
+
 
 def show(described: Mapping[str, Any], console: Console) -> None:
     """A row for each point, a legend, then the law and the published entries."""
@@ -147,4 +149,4 @@ def _listed(points: list[Mapping[str, Any]]) -> str:
 
 
 def _say(console: Console, text: str) -> None:
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+    print_line(console, text)

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from train_bench.core.digits import significant
+from train_bench.report.console import print_line
 
 
 def in_sentences(compared: Mapping[str, Any], number: int) -> dict[str, Any]:
@@ -39,7 +40,7 @@ def show(content: Mapping[str, Any], console: Console) -> None:
             )
         console.print(table)
         for line in (compared["sentence"], *explanation(compared)):
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            print_line(console, line)
 
 
 def sentence(compared: Mapping[str, Any]) -> str:

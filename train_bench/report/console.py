@@ -3,13 +3,54 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import re
+import stat
+import textwrap
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.containers import Lines
 from rich.segment import Segment
+from rich.text import Text
 
 from train_bench.core.escape import plain
+
+UNBOUNDED = 10_000
+"""Columns of a console whose lines are never wrapped."""
+
+WORD = re.compile(r"\s*\S+\s*")
+PIECE = re.compile(r".*?[/_-]+|.+", re.DOTALL)
+
+
+class BreakableText(Text):
+    """Text of which a word that is longer than the line breaks behind `/`, `_` and `-`."""
+
+    def wrap(self, console: Console, width: int, **options: Any) -> Lines:
+        """Wrap as rich does, with long words divided first."""
+        if options.get("no_wrap") or options.get("overflow") == "ignore":
+            return super().wrap(console, width, **options)
+        lines = Lines()
+        for line in self.split(allow_blank=True):
+            for part in line.divide(list(breaks(line.plain, width))):
+                lines.extend(Text.wrap(part, console, width, **options))
+        return lines
+
+
+def breaks(text: str, width: int) -> Iterator[int]:
+    """Offsets at which lines of a text end, where a word in it is longer than the width; else none, and rich wraps."""
+    words = WORD.findall(text)
+    if all(cell_len(word.strip()) <= width for word in words):
+        return
+    at = column = 0
+    for word in words:
+        long = cell_len(word.strip()) > width
+        for piece in PIECE.findall(word) if long else [word]:
+            if column and column + cell_len(piece.rstrip()) > width:
+                yield at
+                column = 0
+            at, column = at + len(piece), column + cell_len(piece)
 
 
 class PlainConsole(Console):
@@ -19,8 +60,14 @@ class PlainConsole(Console):
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, highlight=False, emoji=False, **options)
 
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Text that can be broken."""
+        return _breakable(super().render_str(text, **options))
+
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Segments of which only rich's own move the cursor."""
+        if type(renderable) is Text:
+            renderable = _breakable(renderable)
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable():
                 yield segment
@@ -29,16 +76,44 @@ class PlainConsole(Console):
                 yield Segment(lines, segment.style)
 
 
+def _breakable(text: Text) -> BreakableText:
+    return BreakableText(
+        text.plain,
+        style=text.style,
+        justify=text.justify,
+        overflow=text.overflow,
+        no_wrap=text.no_wrap,
+        end=text.end,
+        tab_size=text.tab_size,
+        spans=text.spans,
+    )
+
+
 def make_console() -> Console:
-    """Console for human-readable output. In a pipe no line is wrapped, so that everything can be searched."""
+    """Console for human-readable output, as wide as the terminal, also where a pager or a filter is between. In a file
+    no line is wrapped, so that everything can be searched."""
     made = PlainConsole()
-    return made if made.is_terminal or "COLUMNS" in os.environ else PlainConsole(width=10_000)
+    bounded = made.is_terminal or "COLUMNS" in os.environ or is_piped_to_terminal()
+    return made if bounded else PlainConsole(width=UNBOUNDED)
+
+
+def is_piped_to_terminal() -> bool:
+    """True if standard output is a pipe of a command that was typed on a terminal."""
+    try:
+        return stat.S_ISFIFO(os.fstat(1).st_mode) and any(map(os.isatty, (0, 2)))
+    except OSError:
+        return False
 
 
 def print_line(console: Console, text: str) -> None:
-    """One line; a verdict has its colour on a terminal."""
+    """A sentence, wrapped at words; a verdict has its colour on a terminal. Paths are not broken, to be copied."""
     verdict = text.removeprefix("  ")
     style = (
         "green" if verdict.startswith("VALID") else "bold red" if verdict.startswith("NOT VALID") else None
     )
-    console.print(plain(text), style=style, highlight=False, markup=False, soft_wrap=True)
+    indent = " " * (len(text) - len(text.lstrip()))
+    lines = textwrap.wrap(
+        plain(text), console.width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    for line in lines or [""]:
+        console.print(line, style=style, highlight=False, markup=False, soft_wrap=True)

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from train_bench.report.console import print_line
+
 COLOURS = {"equal": "green", "different": "bold red", "cannot tell": "yellow", "not compared": "dim"}
 
 
@@ -30,7 +32,7 @@ def show(content: Mapping[str, Any], console: Console) -> None:
             Text(rung["note"]),
         )
     console.print(table)
-    console.print(conclusion(content), highlight=False, markup=False, soft_wrap=True)
+    print_line(console, conclusion(content))
 
 
 def conclusion(content: Mapping[str, Any]) -> str:

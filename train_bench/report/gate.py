@@ -9,12 +9,13 @@ from rich.console import Console
 
 from train_bench.compare.gate import CANNOT_TELL, NOT_SLOWER, SLOWER
 from train_bench.core.digits import significant
+from train_bench.report.console import print_line
 
 
 def show(content: Mapping[str, Any], console: Console) -> None:
     """Print the verdicts, before everything else."""
     for gate in content["gates"]:
-        console.print(gate["sentence"], highlight=False, markup=False, soft_wrap=True)
+        print_line(console, gate["sentence"])
 
 
 def sentence(gate: Mapping[str, Any], a: str, b: str) -> str:

@@ -9,6 +9,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from train_bench.report.console import print_line
+
 
 def show(described: Mapping[str, Any], console: Console) -> None:
     """Target, runs and schedule, then one row per key, then the reference convergence points."""
@@ -65,4 +67,4 @@ def _shown(value: Any) -> str:
 
 
 def _say(console: Console, text: str) -> None:
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+    print_line(console, text)

@@ -38,6 +38,8 @@ def _pair(request: Request) -> Answer:
     """Run two campaigns in turns, score both and compare them."""
     folder, plans = ab.begin_or_resume(request, warn)
     say(f"{plans[0].variant} in {folder / 'a'} takes turns with {plans[1].variant} in {folder / 'b'}")
+    for place in (place for planned in plans for place in start.tracking_places(planned)):
+        say(place)
     todo, turns = [], []
     for side, planned in zip(ab.SIDES, plans, strict=True):
         todo.append(runner.pending_jobs(planned, retry_failed=request.config.retry_failed))
