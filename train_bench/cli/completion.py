@@ -10,7 +10,6 @@ from enum import Enum
 from typing import get_type_hints
 
 from train_bench.plan import discover
-from train_bench.plan.run_config import RunConfig
 
 FLAGS = ("-sc", "--shell-completion")
 LINE, POINT = "COMP_LINE", "COMP_POINT"
@@ -61,6 +60,8 @@ def hydra_words(printed: str) -> Iterator[str]:
 def _values(word: str) -> list[str] | None:
     """Completions of an option that is a choice or a boolean; None for another."""
     name, sign, _ = word.partition("=")
+    from train_bench.plan.run_config import RunConfig  # deferred, because it loads hydra
+
     kind = get_type_hints(RunConfig).get(name) if sign else None
     if kind is bool:
         names = ["false", "true"]
