@@ -1,8 +1,11 @@
 """DLRM and DLRM-DCNv2 beside the published references' own code: network, start weights, loss and gradients of the
-first, rates of both, and the rows that categories of the second look up."""
+first, its data as they are prepared, rates of both, and the rows that categories of the second look up."""
 
 from __future__ import annotations
 
+import gzip
+import importlib
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +20,8 @@ from tests import needs
 from tests.references.configs import dlrm, dlrm_dcnv2
 from tests.references.published_code import DLRM as COMMIT
 from tests.references.published_code import NEWEST, export, importing
+from tests.references.test_dlrm_data import MAX_INDEX, Criteo
+from train_bench.references.dlrm import criteo, data
 from train_bench.references.dlrm.config import Config
 from train_bench.references.dlrm.model import DLRM
 from train_bench.references.dlrm.recipe import learning_rate
@@ -30,6 +35,7 @@ ABSENT = ("mlperf_logger", "onnx", "dlrm_data_pytorch", "sklearn.metrics")
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The reference's program as a module."""
+    importlib.import_module("torch._dynamo")  # which looks for packages that are absent below
     folder = export("dlrm", COMMIT, ".", tmp_path_factory.mktemp("published"))
     with importing(folder, *ABSENT) as load:
         yield load("dlrm_s_pytorch")
@@ -157,6 +163,46 @@ def test_rates_are_the_references(published: Any, full: Config, shape: tuple[flo
         learning_rate(step, hyperparameters, hold_warmup_rate=full.hold_warmup_rate) for step in range(1, 71)
     ]
     assert mine == pytest.approx(theirs)
+
+
+@pytest.fixture(scope="module")
+def preparing(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Modules of the reference that prepare and read the data."""
+    folder = export("dlrm", COMMIT, ".", tmp_path_factory.mktemp("published"))
+    with importing(folder) as load:
+        yield SimpleNamespace(utils=load("data_utils"), loader=load("data_loader_terabyte"))
+
+
+def prepared(preparing: Any, days: Criteo, folder: Path) -> list[np.ndarray]:
+    """Records of each day as the reference prepares them, with categories numbered in the order of values: it numbers
+    them as they come, so that rows of a table have another order."""
+    folder.mkdir()
+    for path in days.source.iterdir():
+        text = path.read_bytes()
+        (folder / path.stem).write_bytes(gzip.decompress(text) if path.suffix == ".gz" else text)
+    arguments = (0.0, criteo.DAYS, "train", "total", False, True)
+    preparing.utils.getCriteoAdData(str(folder / "day"), "out", MAX_INDEX, *arguments)
+    values = [np.load(folder / f"day_fea_dict_{number}.npz")["unique"] for number in range(26)]
+    found = []
+    for day in range(criteo.DAYS):
+        with np.load(folder / f"day_{day}_reordered.npz") as file:
+            numbers = file["X_cat"].astype(int)
+            rows = [np.searchsorted(np.sort(one), one[numbers[:, place]]) for place, one in enumerate(values)]
+            found.append(np.column_stack([file["y"], file["X_int"], *rows]).astype(int))
+    return found
+
+
+def test_days_become_the_records_of_the_reference(preparing: Any, tmp_path: Path) -> None:
+    """All training records in any order, and the first half of the last day, which evaluates, in its own."""
+    days = Criteo(tmp_path)
+    theirs = prepared(preparing, days, tmp_path / "theirs")
+    train, val = days.prepared(tmp_path / "out")
+    assert Counter(map(tuple, train.tolist())) == Counter(map(tuple, np.concatenate(theirs[:-1]).tolist()))
+    assert np.array_equal(val, theirs[-1][: len(val)])
+    batches = list(preparing.loader.DataLoader("day", str(tmp_path / "theirs"), [23], 2, split="test"))
+    labels, dense, _ = data.as_batch(val, days.config.model)
+    assert torch.equal(labels, torch.cat([one[3] for one in batches]).squeeze(1))
+    assert torch.allclose(dense, torch.cat([one[0] for one in batches]))
 
 
 @pytest.fixture(scope="module")
