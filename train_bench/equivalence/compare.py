@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from train_bench.core.digits import significant
 from train_bench.equivalence import distributions
 from train_bench.equivalence.recording import LAST, START, Recording
 
@@ -533,7 +534,8 @@ def _tensors(pair: Pair, name: str, prefix: str, *, backwards: bool = False) -> 
         key, error, may = first
         size = measured[key].size
         if worst[1] != key:
-            note = f"largest at {_place(pair.a, worst[1])}, {worst[0]:.2g} times the tolerance"
+            excess, _ = significant(worst[0], 1.0, digits=2)
+            note = f"largest at {_place(pair.a, worst[1])}, {excess} times the tolerance"
         return Check(
             name=name,
             verdict=DIFFERENT,

@@ -10,6 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from train_bench.core.digits import distinct
 from train_bench.report.console import print_line
 
 
@@ -110,10 +111,10 @@ def _law(described: Mapping[str, Any]) -> list[str]:
     lines = [f"law over the batch size: {law['e_min']:.4g} (1 + B / {law['b_crit']:.4g}) {unit}"]
     off = [point for point in described["against_the_law"] if point["off"]]
     for point in off:
-        low, high = point["tolerated"]
+        ratio, low, high = distinct(point["ratio"], *point["tolerated"], decimals=3)
         lines.append(
-            f"for review: the point at batch size {point['batch_size']} is {point['ratio']:.3f} times the "
-            f"law of the others, outside {low:.3f} to {high:.3f} (two standard deviations)"
+            f"for review: the point at batch size {point['batch_size']} is {ratio} times the "
+            f"law of the others, outside {low} to {high} (two standard deviations)"
         )
     if described["against_the_law"] and not off:
         lines.append("every point is within two standard deviations of the law of the others")

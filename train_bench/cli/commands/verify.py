@@ -18,6 +18,7 @@ from train_bench.cli.arguments import Parser
 from train_bench.cli.composing import Answer
 from train_bench.cli.exit_codes import INVALID, VALID
 from train_bench.core import files
+from train_bench.core.digits import significant
 from train_bench.core.job import EVALUATED, KEPT_WEIGHTS, WEIGHTS, Job
 from train_bench.errors import RequestError
 from train_bench.judge.checks.verified import path_of
@@ -123,7 +124,7 @@ def _verify(plan: Plan, tolerance: float) -> Answer:
             files.write_json(path_of(one.job.result_file), run)
             verdict = "verified" if run["agree"] else f"DIFFERS by more than {tolerance:g}"
             print(
-                f"run {one.job.index}: logged {_in_words(run['logged'])}, found {_in_words(run['found'])}: {verdict}",
+                f"run {one.job.index}: logged {_in_words(run, 'logged')}, found {_in_words(run, 'found')}: {verdict}",
                 flush=True,
             )
             runs.append({"index": one.job.index, **run})
@@ -216,7 +217,13 @@ def _metrics(plan: Plan, record: RunRecord) -> dict[str, float]:
     return dict(plan.jobs[0].target.quality_of(record.quality).metrics)
 
 
-def _in_words(metrics: Mapping[str, float | None]) -> str:
-    return ", ".join(
-        f"{name} {'no number' if value is None else f'{value:.6g}'}" for name, value in metrics.items()
-    )
+def _in_words(run: Mapping[str, Mapping[str, float | None]], side: str) -> str:
+    """Metrics of one side, in digits that tell them from those of the other."""
+    other = run["found" if side == "logged" else "logged"]
+    return ", ".join(f"{name} {_number(value, other.get(name))}" for name, value in run[side].items())
+
+
+def _number(value: float | None, other: float | None) -> str:
+    if value is None:
+        return "no number"
+    return significant(value, value if other is None else other, digits=6)[0]

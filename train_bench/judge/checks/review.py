@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from train_bench.core.digits import distinct
 from train_bench.core.event import Event
 from train_bench.judge.checks.case import LogCase
 from train_bench.judge.finding import BREAKS, REVIEW, SLOW, Finding, finding
@@ -66,8 +67,9 @@ def initialisation(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding
     """Time limit of the initialisation before the clock starts (rules, "Run results")."""
     limit = rules.init_minutes.get(str(record.announced.get("submission_division")))
     if limit is not None and record.init_minutes is not None and record.init_minutes > limit:
+        took, allowed = distinct(record.init_minutes, limit, decimals=1)
         message = (
-            f"Initialisation took {record.init_minutes:.1f} minutes; the rules allow {limit:g} before the clock "
+            f"Initialisation took {took} minutes; the rules allow {allowed.removesuffix('.0')} before the clock "
             f"starts."
         )
         yield finding(record, rules, "init", message, key="init_stop", value=record.init_minutes)

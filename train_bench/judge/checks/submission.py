@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.core import files
+from train_bench.core.digits import distinct
 from train_bench.core.escape import plain
 from train_bench.errors import LogError
 from train_bench.judge.checks.case import EntryCase
@@ -106,7 +107,8 @@ def check_scaling(case: EntryCase, rcp: RcpVerdict) -> Iterator[Finding]:
         return
     due = rcp.factor if rcp.verdict == PASS and rcp.factor is not None else 1.0
     if not math.isclose(stated, due, rel_tol=1e-6):
-        message = f"scaling_factor is {stated:.6f}, but {due:.6f} follows from the logs (RCP {rcp.verdict})."
+        said, follows = distinct(stated, due, decimals=6)
+        message = f"scaling_factor is {said}, but {follows} follows from the logs (RCP {rcp.verdict})."
         yield _finding(path, "scaling", message, value=stated)
 
 

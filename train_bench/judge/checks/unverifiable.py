@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from train_bench.core.digits import distinct
 from train_bench.core.job import jobs_of
 from train_bench.judge.checks.case import EntryCase, LogCase, ProgramFacts
 from train_bench.judge.checks.planned import mapping
@@ -119,9 +120,10 @@ def check_program_log(case: LogCase) -> Iterator[Finding]:
             )
             yield finding(record, rules, "data", message, line=event.line, key=event.key, grade=REVIEW)
         elif event.key == LARGEST_DELAY_MS and _number(event.value) > DELAY_BOUND_MS:
+            delay, bound = distinct(_number(event.value), DELAY_BOUND_MS, decimals=0)
             message = (
-                f"A call of the program was sent {_number(event.value):.0f} ms before or after it arrived "
-                f"(limit {DELAY_BOUND_MS} ms); the log has the times of arrival."
+                f"A call of the program was sent {delay} ms before or after it arrived "
+                f"(limit {bound} ms); the log has the times of arrival."
             )
             yield finding(record, rules, "delay", message, line=event.line, key=event.key, grade=REVIEW)
 
