@@ -34,10 +34,11 @@ class RequestError(TrainBenchError):
 class UnknownName(RequestError):
     """A name that is not among the known ones."""
 
-    def __init__(self, *, what: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, *, what: str, name: str, known: Iterable[str], hint: str | None = None) -> None:
         names = sorted(known)
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
+        if hint is None:
+            hint = f" Did you mean '{near[0]}'?" if near else ""
         super().__init__(f"There is no {what} '{name}'.{hint} Known: {', '.join(names) or 'none'}.")
 
 
