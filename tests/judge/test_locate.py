@@ -56,3 +56,19 @@ def test_an_unknown_round_is_not_taken_for_a_misspelt_one(name):
         ruleset.full_name(name)
     assert "Did you mean" not in str(raised.value)
     assert "HPC rounds 1.0.0 to 3.0.0 are known" in str(raised.value)
+
+
+def test_a_raw_log_and_its_cleaned_twin_are_named_as_one_run(tmp_path):
+    folder = write(tmp_path / "logs", [f"result_{at}.txt" for at in range(5)])
+    for at in range(5):
+        (folder / f"result_raw_{at}.txt").write_text("epoch 1\n" + log_text("good", index=at))
+    judged = judge_folder(folder, ruleset_name="mini-1.0", rcp_folders=[tmp_path])
+    (found,) = [one for one in judged.findings if one.check == "twins"]
+    assert "5 run(s) have several logs, for example result_0.txt and result_raw_0.txt" in found.message
+    assert [run.index for run in judged.score.runs] == list(range(10))
+
+
+def test_different_runs_are_no_twins(tmp_path):
+    folder = write(tmp_path / "logs", [f"result_{at}.txt" for at in range(5)])
+    judged = judge_folder(folder, ruleset_name="mini-1.0", rcp_folders=[tmp_path])
+    assert not [one for one in judged.findings if one.check in ("twins", "bypass", "format")]
