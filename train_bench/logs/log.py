@@ -198,6 +198,8 @@ def _malformed(fields: Any) -> tuple[str | None, str]:
     except KeyError:
         instead = " (it has time_s)" if "time_s" in fields else ""
         return f"without {', '.join(sorted(FIELDS - fields.keys()))}{instead}", CRASH
+    if type(time_ms) is int and type(key) is str and -1e18 < time_ms < 1e18:
+        return None, READ
     official = _official_time(time_ms)
     if isinstance(time_ms, bool) or official != READ or not -1e18 < float(time_ms) < 1e18:
         return "time_ms is not a time", official

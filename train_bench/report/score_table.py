@@ -86,7 +86,7 @@ def summary(score: Mapping[str, Any]) -> list[str]:
 
 def _unknown_values(score: Mapping[str, Any]) -> list[str]:
     """Values that a score usually has, and why this one lacks them."""
-    if score["score_minutes"] is None or score["weak"] is not None:
+    if score["score_minutes"] is None or score.get("weak") is not None:
         return []
     named = {"ci95_minutes": "confidence interval", "samples_per_second": "samples per second"}
     reasons = score.get("null_reasons", {})
