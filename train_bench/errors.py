@@ -39,12 +39,16 @@ LISTS = {"benchmark": "train-bench list", "launcher": "train-bench list", "verb"
 
 
 class UnknownName(RequestError):
-    """A name that is not among the known ones. `more` is the command that prints these."""
+    """A name that is not among the known ones. `more` is the command that prints these; `hint` replaces the guess at
+    what was meant."""
 
-    def __init__(self, *, what: str, name: str, known: Iterable[str], more: str | None = None) -> None:
+    def __init__(
+        self, *, what: str, name: str, known: Iterable[str], more: str | None = None, hint: str | None = None
+    ) -> None:
         names = sorted(known)
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
+        if hint is None:
+            hint = f" Did you mean '{near[0]}'?" if near else ""
         shown = known_names(name, names, more or LISTS.get(what))
         super().__init__(f"There is no {what} '{name}'.{hint} {shown}")
 

@@ -47,3 +47,30 @@ def test_package_checker_params():
     (said,) = [line for line in judged.splitlines() if "official seeds" in line]
     assert "bypassed by" in said
     assert "[bypass, for review]" in judged
+
+
+def test_hpc_pruned_results():
+    folder = case("hpc-pruned-results") / "hpc_results_v2.0"
+    ((entry,), answer) = entries_of(folder)
+    assert (entry["submitter"], entry["system"], entry["benchmark"]) == ("Example", "box", "deepcam")
+    (skipped,) = answer["skipped"]
+    assert "pruned_results has 1 log(s)" in skipped
+
+
+def test_run_numbers_collide(tmp_path):
+    folder = case("run-numbers-collide") / "logs"
+    ((entry,), _) = entries_of(folder, "--ruleset", "4.0.0")
+    assert [run["index"] for run in entry["runs"]] == list(range(5))
+    assert [run["file"] for run in entry["runs"]] == [f"result_5027-{at}_1.txt" for at in range(5)]
+    page = tmp_path / "page.html"
+    assert typed("report", str(folder), "--ruleset", "4.0.0", "--to", str(page)).returncode == 0
+    assert all(f"run {at}" in page.read_text() for at in range(5))
+
+
+@pytest.mark.parametrize("options", [(), ("--ruleset", "0.7.0"), ("--ruleset", "hpc-0.7.0")], ids=str)
+def test_round_before_1_0(options):
+    judged = typed("judge", str(case("round-before-1.0") / "v0.7"), *options)
+    assert judged.returncode == 2
+    assert "training rounds 1.0.0 to 6.1.0" in judged.stderr
+    assert "Did you mean" not in judged.stderr
+    assert ("The folder v0.7 names a round" in judged.stderr) == (options == ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -117,6 +118,7 @@ def judge_entry(
     logs = [
         _judge_log(file, location, planned, rules, summarize) for file in sorted(location.files, key=_order)
     ]
+    logs = logs if location.plan else _told_apart(logs)
     records = tuple(one.record for one in logs)
     stated = stated_divisions(location, records)
     case = _entry_case(location, logs, planned, rules, stated, rcp_folders)
@@ -262,8 +264,18 @@ def _ranks(location: Location, case: EntryCase) -> int | None:
     return location.world_size if ran is None else ran
 
 
-def _order(file: Path) -> tuple[int, str]:
-    return number_of(file), file.name
+def _order(file: Path) -> tuple[int, list[str | int]]:
+    """Order of logs: by number, then by name with its numbers as numbers."""
+    parts = re.split(r"(\d+)", file.name)
+    return number_of(file), [int(part) if at % 2 else part for at, part in enumerate(parts)]
+
+
+def _told_apart(logs: Sequence[_JudgedLog]) -> list[_JudgedLog]:
+    """The logs with their places as numbers of runs where two names end in one number, as `result_JOB_1.txt` of several
+    jobs."""
+    if len({one.record.index for one in logs}) == len(logs):
+        return list(logs)
+    return [replace(one, record=replace(one.record, index=at)) for at, one in enumerate(logs)]
 
 
 def _rcp_test(

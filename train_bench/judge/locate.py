@@ -18,6 +18,9 @@ ROUND_FOLDER = re.compile(r"(?:(training|hpc)_results_)?v?(\d+\.\d+)(\.\d+)?")
 SCALINGS = ("strong", "weak")
 RESULT = re.compile(r"result_.*\.txt")
 
+PRUNED = "pruned_results"
+"""Folder in which HPC submitters leave models that they took out of a result of weak scaling."""
+
 # Where a campaign keeps the logs of repeated runs: `failed/result_RUN_ATTEMPT.txt` next to its plan.
 REPEATED, ATTEMPT = "failed", re.compile(r"result_\d+_\d+\.txt")
 
@@ -154,6 +157,12 @@ def _entry(folder: Path, names: Sequence[str], *, top: bool) -> tuple[tuple[Path
                 f"{folder} has {len(attempts)} log(s) of repeated runs ({listed}); they are not an entry."
             )
             return tuple(file for file in files if file not in attempts), [skipped]
+    if folder.name == PRUNED and files and not top:
+        pruned = (
+            f"{folder} has {len(files)} log(s) of models that were pruned from a result of weak scaling (HPC rules); "
+            "they are not an entry."
+        )
+        return (), [pruned]
     if "plan.json" in names and not files:
         return (), [
             f"{folder / 'plan.json'} has no results next to it; it does not apply to the folders below."
@@ -224,6 +233,11 @@ def round_of(folder: Path) -> str | None:
     return None
 
 
+def _round_folders(folder: Path) -> list[str]:
+    """Names of folders that look like those of a round with its prefix or a `v`, the nearest first."""
+    return [part for part in reversed(folder.parts) if ROUND_FOLDER.fullmatch(part) and not part[0].isdigit()]
+
+
 def _ruleset(folder: Path, ruleset_name: str | None, planned: str | None) -> str:
     ruleset_name = ruleset.full_name(ruleset_name) if ruleset_name is not None else None
     if planned is not None:
@@ -238,6 +252,12 @@ def _ruleset(folder: Path, ruleset_name: str | None, planned: str | None) -> str
     named = round_of(folder)
     if named is not None:
         return named
+    unknown = _round_folders(folder)
+    if unknown:
+        raise RequestError(
+            f"The folder {unknown[0]} names a round whose rules are not known (those of {ruleset.known_rounds()}); "
+            "add --ruleset to judge it by the rules of another."
+        )
     raise RequestError(
         f"The ruleset of {folder} is unknown (no plan.json, no folder named like v1.1); add --ruleset, one "
         f"of {', '.join(ruleset.names())}."

@@ -22,6 +22,7 @@ TOKEN = ":::MLLOG "
 NO_CONTENT = hashlib.sha256(b"").hexdigest()
 LINE_END = re.compile(rb"\r\n|\n|\r")
 OLD_TOKEN = re.compile(rb":::MLPv0\.[56]\.\d|:::MLL(?= )")
+TYPOGRAPHIC = "\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}\N{DOUBLE LOW-9 QUOTATION MARK}"
 FIELDS = {"key", "value", "time_ms", "metadata"}
 DECODER = json.JSONDecoder()
 BOUNDED_DECODER = json.JSONDecoder(parse_int=files.whole_number)
@@ -171,6 +172,7 @@ def parse_line(
             files.refuse_depth(fields)
     except (ValueError, RecursionError):
         end = "" if rest.endswith("}") else " (the line ends in the middle)"
+        end = " (it has typographic quotes)" if any(quote in rest for quote in TYPOGRAPHIC) else end
         return Problem(line=line, message=f"not JSON{end}: {_shortened(rest)}", text=rest[:HEAD_BYTES])
     if not is_plain and ("\\" in rest or not rest.isprintable()):
         fields = plain_value(fields)
@@ -202,7 +204,10 @@ def _malformed(fields: Any) -> tuple[str | None, str]:
     try:
         key, time_ms, _, _ = fields["key"], fields["time_ms"], fields["metadata"], fields["value"]
     except KeyError:
-        return f"without {', '.join(sorted(FIELDS - fields.keys()))}", CRASH
+        instead = " (it has time_s)" if "time_s" in fields else ""
+        return f"without {', '.join(sorted(FIELDS - fields.keys()))}{instead}", CRASH
+    if type(time_ms) is int and type(key) is str and -1e18 < time_ms < 1e18:
+        return None, READ
     official = _official_time(time_ms)
     if isinstance(time_ms, bool) or official != READ or not -1e18 < float(time_ms) < 1e18:
         return "time_ms is not a time", official

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
-from train_bench.core.event import Event, raw_metadata
+from train_bench.core.event import Event, OtherMetadata
 from train_bench.rules.errata import Erratum
 from train_bench.rules.rulefile import OF_NUMBERS, Check, KeyRule, RuleFile
 from train_bench.rules.ruleset import BenchmarkRules
@@ -315,7 +315,10 @@ class _FileCheck:
 
 
 def _line(event: Event) -> _Line:
-    value = {"value": event.value, "metadata": raw_metadata(event)}
+    metadata = event.metadata
+    if type(metadata) is OtherMetadata:
+        metadata = metadata.raw
+    value = {"value": event.value, "metadata": metadata}
     return _Line(event.time_ms, event.key, value, event.line, event.key)
 
 

@@ -13,6 +13,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -137,6 +138,10 @@ class LazyMapping(Mapping[str, BenchmarkRules]):
         return len(self._makers)
 
 
+ROUND_NAME = re.compile(r"(?:(?:training|hpc)-)?\d+\.\d+(?:\.\d+)?")
+"""Name of an official round, known or not."""
+
+
 def names() -> tuple[str, ...]:
     """All rounds, ours and the official ones, for example `mini-1.0` and `training-1.1.0`."""
     return tuple(
@@ -150,8 +155,18 @@ def full_name(name: str) -> str:
     if name not in known and f"training-{name}" in known:
         return f"training-{name}"
     if name not in known:
-        raise UnknownName(what="ruleset", name=name, known=known)
+        hint = f" Rules of {known_rounds()}." if ROUND_NAME.fullmatch(name) else None
+        raise UnknownName(what="ruleset", name=name, known=known, hint=hint)
     return name
+
+
+def known_rounds() -> str:
+    """First and last of the official rounds, as a part of a sentence."""
+    spans = []
+    for family, called in (("training", "training rounds"), ("hpc", "HPC rounds")):
+        numbers = [name.partition("-")[2] for name in names() if name.startswith(f"{family}-")]
+        spans.append(f"{called} {numbers[0]} to {numbers[-1]}")
+    return f"{' and of '.join(spans)} are known"
 
 
 def load(name: str) -> Ruleset:

@@ -57,6 +57,24 @@ def test_a_broken_description_is_a_finding(broken, submitted):
     assert checks(judge(submitted)) == ["system"]
 
 
+@pytest.mark.parametrize(
+    ("spoil", "fault"),
+    [
+        (lambda text: f"{text[:-1]}, }}".encode(), "a comma before } or ]"),
+        (lambda text: text.encode("utf-8-sig"), "a byte order mark"),
+        (lambda text: text.encode("utf-16"), "the encoding UTF-16"),
+        (lambda text: f"{text[:-1]},\n}}".encode("utf-8-sig"), "a byte order mark and a comma before } or ]"),
+    ],
+)
+def test_a_description_that_an_editor_spoilt_is_read_and_told(spoil, fault, submitted):
+    path = submitted / "org" / "systems" / "box.json"
+    describe(submitted, submitter='Somebody ",]" Else')
+    path.write_bytes(spoil(path.read_text()))
+    first, second = [one for one in judge(submitted).findings if one.check == "system"]
+    assert fault in first.message
+    assert second.value == 'Somebody ",]" Else'
+
+
 def log_as_open(root, *, only="result_*.txt"):
     """Logs that announce the open division and stop far below the target of the closed one."""
     for path in sorted((root / "org" / "results" / "box" / "resnet").glob(only)):

@@ -27,6 +27,7 @@ from train_bench.judge.checks.rules_text import check_rules_text
 from train_bench.judge.checks.samples import check_samples
 from train_bench.judge.checks.seed import check_seed
 from train_bench.judge.checks.submission import check_scaling, check_submission_files
+from train_bench.judge.checks.twins import check_twins
 from train_bench.judge.checks.unverifiable import check_program_keys, check_program_log, check_ran_as_planned
 from train_bench.judge.finding import Finding
 from train_bench.judge.rcp import RcpVerdict
@@ -67,6 +68,7 @@ CAMPAIGN_CHECKS: tuple[Callable[[EntryCase], Iterable[Finding]], ...] = (
 ENTRY_CHECKS: tuple[Callable[[EntryCase], Iterable[Finding]], ...] = (
     check_submission_files,
     check_parameters,
+    check_twins,
     check_entry_against_plan,
     check_injected_faults,
 )

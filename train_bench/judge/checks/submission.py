@@ -28,6 +28,15 @@ STATUS = {
     "preview": "Preview",
 }
 
+TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])')
+"""A text, which is kept, or a comma with nothing behind it."""
+
+MARKS = (
+    (b"\xef\xbb\xbf", "utf-8-sig", "a byte order mark"),
+    (b"\xff\xfe", "utf-16", "the encoding UTF-16"),
+    (b"\xfe\xff", "utf-16", "the encoding UTF-16"),
+)
+
 
 def stated_divisions(location: Location, records: Sequence[RunRecord]) -> tuple[str, ...]:
     """Every `closed` and `open` stated for an entry: by the system's description, then by the logs."""
@@ -60,10 +69,13 @@ def _unreadable_description(location: Location) -> Iterator[Finding]:
     if location.system_file is None:
         return
     try:
-        read = files.read_json(location.system_file)
+        read, repaired = _read_description(location.system_file)
     except LogError as error:
         yield _finding(location.system_file, "system", f"The system description cannot be read: {error}")
         return
+    if repaired is not None:
+        message = f"The system description has {repaired}; it is read, but the package checker stops at it."
+        yield _finding(location.system_file, "system", message)
     if not isinstance(read, dict):
         yield _finding(location.system_file, "system", "The system description is not a JSON object.")
 
@@ -115,10 +127,40 @@ def check_scaling(case: EntryCase, rcp: RcpVerdict) -> Iterator[Finding]:
 def description_of(location: Location) -> Mapping[str, Any]:
     """Submitted description of the system; empty if none can be read."""
     try:
-        read = files.read_json(location.system_file) if location.system_file else {}
+        read, _ = _read_description(location.system_file) if location.system_file else ({}, None)
     except LogError:
         return {}
     return read if isinstance(read, dict) else {}
+
+
+def _read_description(path: Path) -> tuple[Any, str | None]:
+    """A description, and the fault that was repaired to read it: what editors leave in files written by hand. Raises
+    `LogError`."""
+    try:
+        return files.read_json(path), None
+    except LogError as error:
+        repaired = _repaired(path)
+        if repaired is None:
+            raise error
+        return repaired
+
+
+def _repaired(path: Path) -> tuple[Any, str] | None:
+    try:
+        content = files.read_bytes(path, largest=files.LARGEST_JSON_BYTES)
+        text, faults = _decoded(content)
+        without = TRAILING_COMMA.sub(lambda match: match[1] or "", text)
+        faults += ["a comma before } or ]"] if without != text else []
+        return files.parse_json(without.encode()), " and ".join(faults)
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _decoded(content: bytes) -> tuple[str, list[str]]:
+    for mark, encoding, fault in MARKS:
+        if content.startswith(mark):
+            return content.decode(encoding), [fault]
+    return content.decode(), []
 
 
 def accelerators_of(location: Location) -> tuple[int | None, str | None]:

@@ -96,14 +96,14 @@ def _roles(key: str) -> frozenset[str]:
 
 def _rcp_facts(read: Log, rules: BenchmarkRules) -> RcpFacts:
     reading = _RcpReading(rules)
+    roles = {key: known for key in {event.key for event in read.events} if (known := _roles(key))}
     try:
         for problem in read.problems:
             if problem.official == REFUSED and any(word in problem.text for word in WORDS):
                 raise OfficialCrash(f"line {problem.line} is {problem.message}")
         for event in read.events:
-            roles = _roles(event.key)
-            if roles:
-                reading.take(event, roles)
+            if event.key in roles:
+                reading.take(event, roles[event.key])
     except OfficialCrash as error:
         return RcpFacts(crash=str(error))
     except Exception as error:

@@ -1,0 +1,74 @@
+"""Folders as others name them: pruned results, numbers that collide, rounds that are not known."""
+
+import pytest
+
+from tests.judge.campaigns import log_text
+from train_bench.errors import RequestError
+from train_bench.judge.locate import find, in_folder
+from train_bench.judge.tree import judge_folder
+from train_bench.rules import ruleset
+
+
+def write(folder, names):
+    folder.mkdir(parents=True)
+    for index, name in enumerate(names):
+        (folder / name).write_text(log_text("good", index=index))
+    return folder
+
+
+def test_pruned_results_are_skipped_unless_they_are_asked_for(tmp_path):
+    folder = write(tmp_path / "entry", ["result_0.txt"])
+    pruned = write(folder / "pruned_results", ["result_1.txt", "result_2.txt"])
+    found = find(tmp_path, "mini-1.0")
+    assert [one.folder for one in found.locations] == [folder]
+    assert "2 log(s)" in found.skipped[0]
+    assert [one.folder for one in find(pruned, "mini-1.0").locations] == [pruned]
+    assert in_folder(pruned, "mini-1.0") is not None
+
+
+@pytest.mark.parametrize(
+    ("names", "order"),
+    [
+        ([f"result_5027-{at}_1.txt" for at in (0, 1, 2, 10)], [0, 1, 2, 3]),
+        (["result_a.txt", "result_b.txt"], [0, 1]),
+        (["result_3.txt", "result_03.txt"], [0, 1]),
+        (["result_1.txt", "result_7.txt"], [1, 7]),
+    ],
+)
+def test_runs_have_numbers_of_their_own(tmp_path, names, order):
+    judged = judge_folder(write(tmp_path / "logs", names), ruleset_name="mini-1.0", rcp_folders=[tmp_path])
+    assert [run.index for run in judged.score.runs] == order
+    assert sorted(run.file for run in judged.score.runs) == sorted(names)
+
+
+@pytest.mark.parametrize("name", ["v0.7", "training_results_v0.6", "v9.9", "hpc_results_v0.7"])
+def test_a_folder_of_an_unknown_round_is_named_with_the_known_ones(tmp_path, name):
+    write(tmp_path / name / "Example" / "results" / "box" / "resnet", ["result_0.txt"])
+    with pytest.raises(
+        RequestError, match=rf"{name} names a round whose rules are not known.*1\.0\.0 to 6\.1\.0"
+    ):
+        find(tmp_path, None)
+
+
+@pytest.mark.parametrize("name", ["0.7.0", "training-0.6.0", "hpc-0.7.0", "9.9"])
+def test_an_unknown_round_is_not_taken_for_a_misspelt_one(name):
+    with pytest.raises(RequestError) as raised:
+        ruleset.full_name(name)
+    assert "Did you mean" not in str(raised.value)
+    assert "HPC rounds 1.0.0 to 3.0.0 are known" in str(raised.value)
+
+
+def test_a_raw_log_and_its_cleaned_twin_are_named_as_one_run(tmp_path):
+    folder = write(tmp_path / "logs", [f"result_{at}.txt" for at in range(5)])
+    for at in range(5):
+        (folder / f"result_raw_{at}.txt").write_text("epoch 1\n" + log_text("good", index=at))
+    judged = judge_folder(folder, ruleset_name="mini-1.0", rcp_folders=[tmp_path])
+    (found,) = [one for one in judged.findings if one.check == "twins"]
+    assert "5 run(s) have several logs, for example result_0.txt and result_raw_0.txt" in found.message
+    assert [run.index for run in judged.score.runs] == list(range(10))
+
+
+def test_different_runs_are_no_twins(tmp_path):
+    folder = write(tmp_path / "logs", [f"result_{at}.txt" for at in range(5)])
+    judged = judge_folder(folder, ruleset_name="mini-1.0", rcp_folders=[tmp_path])
+    assert not [one for one in judged.findings if one.check in ("twins", "bypass", "format")]
