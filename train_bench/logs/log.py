@@ -22,7 +22,6 @@ NO_CONTENT = hashlib.sha256(b"").hexdigest()
 LINE_END = re.compile(rb"\r\n|\n|\r")
 FIELDS = {"key", "value", "time_ms", "metadata"}
 DECODER = json.JSONDecoder()
-BOUNDED_DECODER = json.JSONDecoder(parse_int=files.whole_number)
 
 PLAIN = bytes(byte for byte in range(32, 127) if byte != ord("\\")) + b"\r\n"
 """Bytes without JSON escapes: text of nothing else is taken as it is."""
@@ -118,8 +117,7 @@ def parse_line(text: str, line: int, *, is_plain: bool = False) -> Event | Probl
         return None
     rest = rest.strip()
     try:
-        decoder = BOUNDED_DECODER if len(rest) > files.MOST_DIGITS else DECODER
-        fields, length = decoder.raw_decode(rest)
+        fields, length = DECODER.raw_decode(rest)
         if length != len(rest):
             raise ValueError("there is text after the object")
         if len(rest) > 2 * files.DEEPEST and rest.count("{") + rest.count("[") > files.DEEPEST:
