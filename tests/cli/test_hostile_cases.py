@@ -24,6 +24,7 @@ SEEN = {
     "clock-of-the-ranks-slowed": r"NOT VALID",
     "damaged-recordings": r"(?s)(train-bench: [^\n]*[Rr]ecord it again[^\n]*\n?){3}",
     "escapes-of-a-variant": r"5 run\(s\) of x\\x1b\[2J\\x1b\]0;pwn\\x07\\nVALID\\n in ",
+    "forged-plan-of-nine-logs": r"NOT VALID: .*\nNOT VALID: ",
     "log-that-is-no-file": r"(?s)fifo rc=1 [^\n]*its log .*zero rc=1 [^\n]*its log ",
     "pickle-from-a-peer-of-a-foreign-plan": TRUST,
     "points-for-official-rounds": r"NOT VALID.*(\n.*)*NOT VALID: RCP fail.*do not count: batch size 200000",
