@@ -397,7 +397,8 @@ def in_a_blink(events):
 
 def test_a_run_of_milliseconds_is_for_review_because_no_log_says_how_fast_its_system_is():
     verdict = timed(in_a_blink, MINI)
-    assert [(finding.check, finding.grade) for finding in verdict.findings] == [("short", REVIEW)]
+    found = [(finding.check, finding.grade) for finding in verdict.findings]
+    assert found == [("short", REVIEW), ("clock", BREAKS)]  # its ranks measured more
 
 
 def test_clocks_of_several_processes_may_differ_a_little_in_official_rounds():

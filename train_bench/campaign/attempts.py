@@ -5,7 +5,7 @@ and their software."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,9 +19,11 @@ from train_bench.plan import command, discover
 
 
 @contextmanager
-def attempt(job: Job, ruleset_digest: str) -> Iterator[list[str]]:
+def attempt(
+    job: Job, ruleset_digest: str, witnessed: Callable[[], Mapping[str, Any]] = dict
+) -> Iterator[list[str]]:
     """Record one more attempt at a run. The list takes the deaths of its processes; an attempt that is killed
-    together with the campaign has no `ended`."""
+    together with the campaign has no `ended`. `witnessed` gives what this process has measured, once it has ended."""
     number = 1 + max((taken for run, taken in _numbers(job.folder) if run == job.index), default=0)
     path = job.folder / "attempts" / f"run_{job.index}_{number}.json"
     state: dict[str, Any] = {"run": job.index, "attempt": number, "started": _now()}
@@ -40,7 +42,8 @@ def attempt(job: Job, ruleset_digest: str) -> Iterator[list[str]]:
     except Exception as error:
         files.write_json(path, state | {"ended": _now(), "outcome": DIED, "deaths": [str(error)]})
         raise
-    files.write_json(path, state | {"ended": _now(), "outcome": DIED if died else FINISHED, "deaths": died})
+    outcome = DIED if died else FINISHED
+    files.write_json(path, state | {"ended": _now(), "outcome": outcome, "deaths": died} | dict(witnessed()))
 
 
 def ran_with(reference: str, ruleset_digest: str, of_user: Command | None) -> dict[str, Any]:

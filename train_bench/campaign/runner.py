@@ -29,6 +29,7 @@ from train_bench.logs.record import read_record
 from train_bench.observers.limits import BudgetGuard, RunWatchdog
 from train_bench.observers.live_check import ViolationLimit
 from train_bench.observers.observer import Observer, Observers, RestartPolicy
+from train_bench.observers.parent_clock import ParentClock
 from train_bench.own_trainer import leftovers
 from train_bench.own_trainer.program_log import LARGEST_BYTES, ProgramLog, not_a_log
 from train_bench.plan import discover, process
@@ -278,9 +279,10 @@ def _run(
     observers.run_started(job)
     log, budget, restarts = _Follower(job.partial_log), BudgetGuard(job), _restarts(job)
     rules = ruleset.load(str(job.config["ruleset"])).benchmark(job.benchmark)
-    with attempts.attempt(job, rules.digest) as died:
+    clock = ParentClock()
+    with attempts.attempt(job, rules.digest, clock.as_json) as died:
         while True:
-            watching = Observers([observers, violations, budget, RunWatchdog(job), hosts, restarts])
+            watching = Observers([clock, observers, violations, budget, RunWatchdog(job), hosts, restarts])
             hosts.run_starts(job)
             ended = _launch(job, launcher, log, watching, restarts)
             by_budget = ended.reason is not None and ended.reason == budget.reason

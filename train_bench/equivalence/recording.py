@@ -149,4 +149,5 @@ def _arrays(folder: Path, rank: int) -> dict[str, np.ndarray]:
         with files.opened(path) as file, np.load(file, allow_pickle=False) as found:
             return dict(found)
     except (EOFError, OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise LogError(f"{path} cannot be read: {error}. Record it again.") from error
+        what = error.strerror if isinstance(error, OSError) else "it is no whole archive of arrays"
+        raise LogError(f"{path} cannot be read: {what}. Record it again.") from error

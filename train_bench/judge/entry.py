@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from train_bench.core.job import jobs_of
 from train_bench.errors import LogError
 from train_bench.judge import rcp
 from train_bench.judge.checks import CAMPAIGN_CHECKS, ENTRY_CHECKS, RCP_CHECKS, RUN_CHECKS, unverifiable
@@ -316,7 +317,7 @@ def _origin(
     plan = location.plan_or_package
     of_a_result = plan.get("runs_required") == rules.runs
     first = records[0].announced if records else {}
-    jobs, changes = plan.get("jobs"), plan.get("changes")
+    changes = plan.get("changes")
     return Origin(
         submitter=location.submitter or first.get("submission_org"),
         system=location.system or first.get("submission_platform"),
@@ -327,11 +328,20 @@ def _origin(
         seeds=_text(plan.get("seeds")),
         changes=_texts(changes),
         overruled=_texts(plan.get("overruled")),
-        declared_runs=len(jobs) if isinstance(jobs, list) and of_a_result else None,
+        declared_runs=_declared_runs(plan) if of_a_result else None,
         batch=badly_ended(location.folder),
         scaling=location.scaling,
         alone=location.alone,
     )
+
+
+def _declared_runs(plan: Mapping[str, Any]) -> int | None:
+    """Number of runs that a plan declares; None for one that numbers none of them or gives them no seeds."""
+    jobs = plan.get("jobs")
+    if not isinstance(jobs, list):
+        return None
+    named = {_integer(job.get("index")) for job in jobs_of(plan) if _integer(job.get("seed")) is not None}
+    return len(jobs) if named == {*range(len(jobs))} else None
 
 
 def benchmark_of(location: Location, rounds: ruleset.Ruleset) -> str:

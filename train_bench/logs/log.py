@@ -25,7 +25,6 @@ OLD_TOKEN = re.compile(rb":::MLPv0\.[56]\.\d|:::MLL(?= )")
 TYPOGRAPHIC = "\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}\N{DOUBLE LOW-9 QUOTATION MARK}"
 FIELDS = {"key", "value", "time_ms", "metadata"}
 DECODER = json.JSONDecoder()
-BOUNDED_DECODER = json.JSONDecoder(parse_int=files.whole_number)
 
 PLAIN = bytes(byte for byte in range(32, 127) if byte != ord("\\")) + b"\r\n"
 """Bytes without JSON escapes: text of nothing else is taken as it is."""
@@ -164,8 +163,7 @@ def parse_line(
         return None
     rest = rest.strip()
     try:
-        decoder = BOUNDED_DECODER if len(rest) > files.MOST_DIGITS else DECODER
-        fields, length = decoder.raw_decode(rest)
+        fields, length = DECODER.raw_decode(rest)
         if length != len(rest):
             raise ValueError("there is text after the object")
         if len(rest) > 2 * files.DEEPEST and rest.count("{") + rest.count("[") > files.DEEPEST:

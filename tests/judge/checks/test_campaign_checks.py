@@ -7,7 +7,7 @@ import pytest
 
 from tests.judge.campaigns import MINI, campaign, plan
 from train_bench.errors import RequestError
-from train_bench.judge import rcp
+from train_bench.judge import entry, rcp
 from train_bench.judge.tree import judge_folder
 
 SOFTWARE = {"sources": "0123", "python": "3.11.7", "packages": {"torch": "2.6.0"}}
@@ -242,3 +242,22 @@ def test_weights_that_have_another_quality_make_no_result_in_a_strict_round(fold
     assert grade == "breaks"
     assert "{'top1': 0.5}, the log has {'top1': 0.9}" in message
     assert judgement.score.verified is None and not judgement.score.valid
+
+
+def test_a_record_of_an_attempt_that_was_removed_leaves_a_gap(folder):
+    attempt(folder, 2, 3)
+    (folder / "attempts" / "run_2_1.json").unlink()
+    ((grade, message),) = findings_of(judged(folder), "attempts")
+    assert grade == "breaks" and "numbered 3; a campaign numbers them from 1" in message
+
+
+@pytest.mark.parametrize(
+    "jobs", [[{}] * 5, [{"index": 0}] * 5, [{"index": index} for index in range(5)], [1, 2]]
+)
+def test_a_plan_that_names_no_runs_declares_none(folder, jobs):
+    plan(folder, **PLANNED, jobs=jobs)
+    assert entry._declared_runs(json.loads((folder / "plan.json").read_text())) is None
+
+
+def test_a_plan_that_names_its_runs_declares_them(folder):
+    assert entry._declared_runs(json.loads((folder / "plan.json").read_text())) == 5

@@ -29,6 +29,7 @@ from train_bench.judge.checks.seed import check_seed
 from train_bench.judge.checks.submission import check_scaling, check_submission_files
 from train_bench.judge.checks.twins import check_twins
 from train_bench.judge.checks.unverifiable import check_program_keys, check_program_log, check_ran_as_planned
+from train_bench.judge.checks.witnesses import check_parent_clock, check_rank_clock
 from train_bench.judge.finding import Finding
 from train_bench.judge.rcp import RcpVerdict
 from train_bench.logs.record import RunRecord
@@ -47,12 +48,14 @@ LOG_CHECKS: tuple[Callable[[LogCase], Iterable[Finding]], ...] = (
     check_rates,
     check_interruptions,
     check_program_log,
+    check_rank_clock,
     check_run_against_plan,
 )
 """One log by itself, and against its plan."""
 
 RUN_CHECKS: tuple[Callable[[EntryCase, RunRecord], Iterable[Finding]], ...] = (
     check_attempts,
+    check_parent_clock,
     check_kept_weights,
 )
 """One run of a campaign, by the files that its campaign has left; those for review are warnings of the score."""

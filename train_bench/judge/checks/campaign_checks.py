@@ -42,6 +42,7 @@ def check_attempts(case: EntryCase, record: RunRecord) -> Iterator[Finding]:
     attempts = attempts_at(location, record.index)
     if attempts:
         yield from _tried(attempts, record, rules)
+        yield from _gaps(attempts, record, rules)
         for difference in differences(plan, attempts[-1]):
             yield finding(record, rules, "software", f"The run had {difference}.")
     elif "software" in plan:
@@ -207,6 +208,17 @@ def _tried(attempts: Sequence[Attempt], record: RunRecord, rules: BenchmarkRules
     if any(attempt.get("outcome") == FINISHED for attempt in earlier):
         message = "This run was repeated after it had finished, and its first result was removed."
         yield finding(record, rules, "attempts", message, value=len(attempts))
+
+
+def _gaps(attempts: Sequence[Attempt], record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+    """Attempts whose record was removed: a campaign numbers them from 1."""
+    numbers = [attempt.get("attempt") for attempt in attempts]
+    if numbers != list(range(1, len(numbers) + 1)):
+        message = (
+            f"The attempts at this run are numbered {', '.join(map(str, numbers))[:80]}; a campaign numbers them from "
+            "1, so the record of another attempt was removed."
+        )
+        yield finding(record, rules, "attempts", message, value=len(numbers))
 
 
 def _end(attempt: Attempt) -> str:

@@ -1,0 +1,68 @@
+"""The clock of a run against its witnesses: the monotonic clock of the ranks (`processor_wait`), and that of the
+launching process, in the record of the attempt. The log was written by neither of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from train_bench.judge.checks.campaign_checks import attempts_at
+from train_bench.judge.checks.case import EntryCase, LogCase
+from train_bench.judge.finding import Finding, finding
+from train_bench.logs.record import PROCESSOR_WAIT, RunRecord
+
+CLOCK = "clock"
+
+RANKS_SECONDS = 1.0
+"""Time that ranks take around the clock to read that of their processors, on a busy machine too."""
+
+PARENT_SECONDS = 2.5
+"""Time that the launching process takes to see a line, on a busy machine too."""
+
+SHARE = 0.05
+"""Share of a run by which two clocks may differ besides."""
+
+
+def check_rank_clock(case: LogCase) -> Iterator[Finding]:
+    """The window of the log against the ranks' monotonic clock. A run that started again has this clock of its last
+    start alone, which may only be shorter."""
+    record, rules = case.as_logged[0], case.rules
+    for event in case.log.events:
+        seconds = _number(event.value.get("seconds")) if _is_wait(event.key, event.value) else None
+        if seconds is None or record.minutes is None:
+            continue
+        if seconds > _longest(record.minutes * 60, RANKS_SECONDS):
+            message = _contradiction(record, f"its ranks measured {seconds:.1f} s ({PROCESSOR_WAIT})")
+            yield finding(record, rules, CLOCK, message, line=event.line, key=event.key, value=seconds)
+
+
+def check_parent_clock(case: EntryCase, record: RunRecord) -> Iterator[Finding]:
+    """The window of the log against the clock of the launching process, in the last attempt at the run."""
+    attempts = attempts_at(case.location, record.index)
+    if not attempts or record.minutes is None:
+        return
+    window, last = record.minutes * 60, attempts[-1]
+    seconds = _number(last.get("clock_seconds"))
+    if seconds is not None and seconds > _longest(window, PARENT_SECONDS):
+        message = _contradiction(
+            record, f"the launching process saw {seconds:.1f} s from run_start to run_stop"
+        )
+        yield finding(record, case.rules, CLOCK, message, value=seconds)
+
+
+def _contradiction(record: RunRecord, witness: str) -> str:
+    return f"The log says that the clock ran {(record.minutes or 0) * 60:.1f} s, but {witness}; its times are wrong."
+
+
+def _longest(window: float, slack: float) -> float:
+    return window * (1 + SHARE) + slack
+
+
+def _is_wait(key: str, value: Any) -> bool:
+    return key == PROCESSOR_WAIT and isinstance(value, Mapping)
+
+
+def _number(value: Any) -> float | None:
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e12
+    return float(value) if known and math.isfinite(value) else None
