@@ -52,9 +52,8 @@ bench: .venv/installed-dev  ## cost of the harness and of trackers, waiting for 
 	$(BIN)/python bench/profile_minis.py $$(mktemp -d)
 	$(BIN)/python bench/startup.py
 
-docs: .venv/installed       ## the documentation as a site, with search: site/index.html
-	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[docs]'
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --site-dir site
+docs: .venv-docs/installed  ## the documentation as a site, with search: site/index.html
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --quiet --site-dir site
 
 horovod: .venv/installed    ## build Horovod against the installed torch, or take the build that was kept
 	$(BIN)/python -m train_bench.launchers.horovod.build
@@ -71,7 +70,7 @@ slurm-local-stop:           ## and away with it
 	@launchers/slurm/local.sh stop
 
 clean:
-	rm -rf .venv
+	rm -rf .venv .venv-docs site
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -80,4 +79,9 @@ clean:
 
 .venv/installed-dev: .venv/installed
 	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[dev,joblib,submitit,tensorboard,wandb]'
+	touch $@
+
+.venv-docs/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --constraint constraints.txt --editable '.[docs]'
 	touch $@

@@ -61,11 +61,13 @@ def record_run() -> None:
 
 
 def record_compare() -> None:
-    """A pair of configurations that took turns."""
-    if not (WORK / "pair").exists():
-        words = ("run", "benchmark=dlrm_mini", "seed=1", "against=point=512", "output=pair")
-        recorded(words, 100)
-    save("compare", ("compare", "pair"), recorded(("compare", "pair"), 90), 90)
+    """Two campaigns of the trainer, of which the second has a change."""
+    text = (WORK / "train.py").read_text(encoding="utf-8")
+    changed = text.replace("size=batch)", "size=batch) if samples else np.arange(batch)")
+    (WORK / "changed.py").write_text(changed, encoding="utf-8")
+    if not (WORK / "other").exists():
+        recorded(("run", "benchmark=moons", "output=other", "--", "python", "changed.py"), 100)
+    save("compare", ("compare", "mine", "other"), recorded(("compare", "mine", "other"), 90), 90)
 
 
 def record_trainer() -> None:
@@ -182,8 +184,8 @@ def save(name: str, words: Sequence[str], lines: Sequence[str], columns: int = 8
 PICTURED: dict[str, Callable[[], None]] = {
     "list": record_list,
     "run": record_run,
-    "compare": record_compare,
     "trainer": record_trainer,
+    "compare": record_compare,
     "page": record_page,
 }
 

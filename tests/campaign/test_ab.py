@@ -92,6 +92,8 @@ def test_the_other_configuration_is_the_first_with_overrides_replaced():
     [
         (("run", "against=benchmark=resnet_mini_bs3"), "There is no benchmark"),
         (("run", "against=rnus=2"), "There is no option"),
+        (("run", "against=resnet_mini_bs32"), "Did you mean benchmark=resnet_mini_bs32?"),
+        (("run", "against=launcher.name=torchrun"), "give launcher=torchrun"),
         (("run", "against=launcher=slurm"), "alternates on this machine only"),
         (("rcp", "against=runs=2"), "is for run and plan"),
         (("run", "tracking=mlflow"), "There is no tracker"),
@@ -120,3 +122,14 @@ def test_a_pair_is_compared_and_what_cannot_be_is_told(tmp_path):
     ):
         with pytest.raises(RequestError, match=why):
             ab.to_compare(paths)
+
+
+@pytest.mark.parametrize("variable", [None, "3"])
+def test_both_sides_of_a_pair_have_the_same_threads(variable, monkeypatch):
+    """As requested, by the environment, or by the benchmark: else the second would take all cores."""
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    if variable:
+        monkeypatch.setenv("OMP_NUM_THREADS", variable)
+    answer = typed("plan", "benchmark=resnet_mini", "against=point=32", "--json")
+    threads = [plan["shared"]["threads_per_rank"] for plan in json.loads(answer.stdout)["plans"]]
+    assert threads == [int(variable or 1)] * 2

@@ -100,7 +100,7 @@ def test_the_plan_has_the_threads_of_the_environment_unless_the_option_is_given(
 def test_a_package_that_is_not_installed_is_told_where_the_benchmark_needs_it(monkeypatch, tmp_path):
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "sklearn" else found(name))
-    with pytest.raises(RequestError, match=r"\(sklearn\): pip install 'train-bench\[references\]'\. Nothing"):
+    with pytest.raises(RequestError, match=r"\(sklearn\): pip install '\S+\[references\]'\. Nothing"):
         preflight.refuse_missing_packages(replace(job(tmp_path), reference="resnet"))
     preflight.refuse_missing_packages(replace(job(tmp_path), reference="bert"))
 

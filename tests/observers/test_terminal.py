@@ -219,6 +219,7 @@ def test_the_redrawn_line_is_one_line_on_a_narrow_terminal(width):
     watcher.event(evaluation(12, {"BBOX": 0.31, "SEGM": 0.2} if width == 40 else 0.951))
     watcher.tick()
     drawn = screen.getvalue().replace("\x1b[?25l", "").splitlines()[-1]
+    assert "run 1 of 5" in drawn, "the line is wrapped"
     assert "about 1:18" in drawn or width == 40
     assert len(drawn.rpartition("\x1b[2K")[2]) <= width
 

@@ -231,7 +231,9 @@ def _with_other(request: Request) -> Request:
     """Request with that of `against=`: the same overrides, with those that it replaces."""
     if request.config.against is None:
         return request
-    instead = overrides.resolve(shlex.split(request.config.against), request.variant)
+    typed = shlex.split(request.config.against)
+    overrides.refuse_misplaced(typed)
+    instead = overrides.resolve(typed, request.variant)
     override_errors.refuse_unreadable(instead)
     names = {overrides.name_of(word) for word in instead} | {"against"}
     words = [*(word for word in request.overrides if overrides.name_of(word) not in names), *instead]
@@ -239,7 +241,7 @@ def _with_other(request: Request) -> Request:
     variant = str(config.hydra.runtime.choices["benchmark"])
     with open_dict(config):
         del config["hydra"]
-    other = _with_command(cast(RunConfig, OmegaConf.to_object(config)), words)
+    other = _with_threads(_with_command(cast(RunConfig, OmegaConf.to_object(config)), words))
     return replace(request, against=Request(config=other, variant=variant, overrides=tuple(words)))
 
 
