@@ -10,12 +10,12 @@ from train_bench.observers.parent_clock import ParentClock
 assert folder  # a fixture
 
 
-def with_wait(folder, run, seconds):
+def with_wait(folder, run, seconds, **more):
     """The log of a run whose ranks have measured so many seconds."""
 
     def change(one):
         if one["key"] == "processor_wait":
-            one["value"] = {**one["value"], "seconds": seconds}
+            one["value"] = {**one["value"], "seconds": seconds, **more}
         return one
 
     edit_log(folder / f"result_{run}.txt", change)
@@ -32,6 +32,14 @@ def test_what_ranks_and_log_agree_on_is_no_finding(folder, seconds):
     if seconds in ("window", "slack"):
         seconds = window(folder, 2) * (1.04 if seconds == "slack" else 1) + 0.9
     with_wait(folder, 2, seconds)
+    assert findings_of(judged(folder), "clock") == []
+
+
+def test_a_busy_machine_takes_longer_around_the_clock(folder):
+    seen = 1.05 * window(folder, 2) + 3.9
+    with_wait(folder, 2, seen)
+    assert len(findings_of(judged(folder), "clock")) == 1
+    with_wait(folder, 2, seen, lost=0.75)
     assert findings_of(judged(folder), "clock") == []
 
 

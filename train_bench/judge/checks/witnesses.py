@@ -15,10 +15,13 @@ from train_bench.logs.record import PROCESSOR_WAIT, RunRecord
 CLOCK = "clock"
 
 RANKS_SECONDS = 1.0
-"""Time that ranks take around the clock to read that of their processors, on a busy machine too."""
+"""Time that ranks take around the clock to read that of their processors."""
 
 PARENT_SECONDS = 2.5
-"""Time that the launching process takes to see a line, on a busy machine too."""
+"""Time that the launching process takes to see a line."""
+
+MOST_LOST = 0.95
+"""Share of the processors' time, lost to other processes, above which these times grow no further."""
 
 SHARE = 0.05
 """Share of a run by which two clocks may differ besides."""
@@ -32,7 +35,7 @@ def check_rank_clock(case: LogCase) -> Iterator[Finding]:
         seconds = _number(event.value.get("seconds")) if _is_wait(event.key, event.value) else None
         if seconds is None or record.minutes is None:
             continue
-        if seconds > _longest(record.minutes * 60, RANKS_SECONDS):
+        if seconds > _longest(record, RANKS_SECONDS):
             message = _contradiction(record, f"its ranks measured {seconds:.1f} s ({PROCESSOR_WAIT})")
             yield finding(record, rules, CLOCK, message, line=event.line, key=event.key, value=seconds)
 
@@ -42,9 +45,8 @@ def check_parent_clock(case: EntryCase, record: RunRecord) -> Iterator[Finding]:
     attempts = attempts_at(case.location, record.index)
     if not attempts or record.minutes is None:
         return
-    window, last = record.minutes * 60, attempts[-1]
-    seconds = _number(last.get("clock_seconds"))
-    if seconds is not None and seconds > _longest(window, PARENT_SECONDS):
+    seconds = _number(attempts[-1].get("clock_seconds"))
+    if seconds is not None and seconds > _longest(record, PARENT_SECONDS):
         message = _contradiction(
             record, f"the launching process saw {seconds:.1f} s from run_start to run_stop"
         )
@@ -55,8 +57,11 @@ def _contradiction(record: RunRecord, witness: str) -> str:
     return f"The log says that the clock ran {(record.minutes or 0) * 60:.1f} s, but {witness}; its times are wrong."
 
 
-def _longest(window: float, slack: float) -> float:
-    return window * (1 + SHARE) + slack
+def _longest(record: RunRecord, slack: float) -> float:
+    """Seconds that an honest witness may measure. What takes `slack` on an idle machine takes longer on a busy one,
+    which the log says and the verdict shows."""
+    lost = min(max(0.0, record.processor_lost or 0.0), MOST_LOST)
+    return (record.minutes or 0.0) * 60 * (1 + SHARE) + slack / (1 - lost)
 
 
 def _is_wait(key: str, value: Any) -> bool:
