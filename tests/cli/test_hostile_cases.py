@@ -28,7 +28,7 @@ SEEN = {
     "log-that-is-no-file": r"(?s)fifo rc=1 [^\n]*its log .*zero rc=1 [^\n]*its log ",
     "pickle-from-a-peer-of-a-foreign-plan": TRUST,
     "points-for-official-rounds": r"NOT VALID.*(\n.*)*NOT VALID: RCP fail.*do not count: batch size 200000",
-    "quadratic-weights-lines": r"40000 lines [0-3]\.\d+ s",
+    "quadratic-weights-lines": r"40000 lines \d+\.\d+ s",
     "reference-folder-of-a-foreign-plan": r"result_1\.txt",
     "slurm-output-of-a-foreign-plan": TRUST,
     "store-with-a-view": r"is not a store of train_bench: it has the (table|view)",
@@ -66,5 +66,8 @@ def test_a_hostile_case_is_answered_in_words(name, base, tmp_path):
     )
     said = ended.stdout + ended.stderr
     assert re.search(SEEN[name], said), said
+    if name == "quadratic-weights-lines":
+        few, _, many = (float(seconds) for seconds in re.findall(r"lines (\d+\.\d+) s", said))
+        assert many < 8 * few, "four times the lines take sixteen times as long where the rule is quadratic"
     seen = NEVER.search(said.replace("ls: cannot access", ""))
     assert seen is None or "No such file" in said, said
