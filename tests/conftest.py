@@ -77,6 +77,7 @@ def own_place(work_folder: None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for variable, place in sandbox.homes(folder).items():
             patch.setenv(variable, place)
+        patch.delenv("COLUMNS", raising=False)  # of the terminal, if a package has set it
         patch.chdir(folder / "work")
         yield
     shutil.rmtree(folder, ignore_errors=True)

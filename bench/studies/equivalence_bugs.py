@@ -181,7 +181,9 @@ def _schedules(reference: str, rate: Callable[[Any, int, dict[str, Any]], float]
     module = _recipe(reference)
     if hasattr(module, "learning_rate"):  # a function of the step, counted from 1
         proper = module.learning_rate
-        module.learning_rate = lambda step, *rest: rate(lambda at: proper(at + 1, *rest), step - 1, {})
+        module.learning_rate = lambda step, *rest, **named: rate(
+            lambda at, **given: proper(at + 1, *rest, **given), step - 1, named
+        )
         return
     made = module.schedule_of
 

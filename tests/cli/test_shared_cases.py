@@ -62,7 +62,7 @@ def test_one_seed_for_all_runs():
     assert "All 5 runs of A have seed 7, so the confidence interval holds for this seed only." in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_launcher_in_the_command(tmp_path):
     folder, out = case("launcher-in-the-command"), tmp_path / "out"
     shutil.copy(folder / "mine.py", tmp_path)

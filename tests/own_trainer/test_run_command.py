@@ -349,10 +349,7 @@ def test_the_command_of_somebody_else_is_shown_and_not_carried_out(place, monkey
     Path("out/plan.json").write_text(json.dumps(plan))
     refused = train_bench("run", "resume=out")
     assert refused.returncode == 2
-    assert (
-        f"a command that you have not started or trusted before: touch {place / 'evil'} (in {place / 'work'})"
-        in refused.stderr
-    )
+    assert f"touch {place / 'evil'} (in {place / 'work'})" in refused.stderr
     assert "Add trust=true to allow it." in refused.stderr
     assert not (place / "evil").exists()
     train_bench("run", "resume=out", "trust=true")

@@ -33,7 +33,8 @@ def store(tmp_path_factory):
             log.write_text(f"{log.read_text()}campaign {number}\n")
         (folder / "attempts").mkdir()
         for run in range(5):
-            (folder / "attempts" / f"run_{run}_1.json").write_text(json.dumps(told | {"outcome": "finished"}))
+            record = told | {"run": run, "attempt": 1, "outcome": "finished"}
+            (folder / "attempts" / f"run_{run}_1.json").write_text(json.dumps(record))
         return folder
 
     first = of(1)
