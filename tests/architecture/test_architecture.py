@@ -1,6 +1,7 @@
 """The architecture as tests: who may import whom, and what siblings share."""
 
 import ast
+import graphlib
 import re
 import subprocess
 import sys
@@ -187,6 +188,46 @@ def test_no_package_sees_one_that_sees_it():
         assert free, f"these import each other: {sorted(seen)}"
         order += free
         seen = {room: others for room, others in seen.items() if room not in order}
+
+
+def test_any_module_can_be_the_first_that_is_imported():
+    """No circle of files, in which one would be imported when it is half there."""
+    paths = {
+        module_of(path): path for path in (ROOT / "train_bench").rglob("*.py") if "template" not in path.parts
+    }
+    ran = {name: run_by_import(name, path, paths.keys()) for name, path in paths.items()}
+    tuple(graphlib.TopologicalSorter(ran).static_order())
+
+
+def test_a_circle_by_way_of_a_package_is_found():
+    modules = {"a", "a.b", "a.c", "d"}
+    tree = ast.parse("import os\nfrom a.b import one\nfrom d import two\nif TYPE_CHECKING:\n    import a.c")
+    assert set(run_by("d", tree, modules)) == {"a", "a.b"}
+    assert set(run_by("a.c", tree, modules)) == {"a.b", "d"}, "a is there already"
+
+
+def module_of(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def run_by_import(name, path, modules):
+    return run_by(name, ast.parse(path.read_text()), modules)
+
+
+def run_by(name, tree, modules):
+    """Modules that run when this one is imported, with the packages above them, but for those above itself."""
+    above = {name.rsplit(".", depth)[0] for depth in range(1, name.count(".") + 1)}
+    wanted = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    named = {one for node in wanted for one in _named(node)}
+    found = {".".join(one.split(".")[:depth]) for one in named for depth in range(1, one.count(".") + 2)}
+    return (found & set(modules)) - above - {name}
+
+
+def _named(node):
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
 
 
 def test_siblings_see_contracts_and_core_and_nothing_else_of_train_bench():

@@ -14,6 +14,14 @@ from train_bench.rules.ruleset import BenchmarkRules
 
 CLOSED, OPEN = DIVISIONS = ("closed", "open")
 
+STATUS = {
+    "onprem": "Available on-premise",
+    "cloud": "Available cloud",
+    "research": "Research, Development, or Internal (RDI)",
+    "preview": "Preview",
+}
+"""`submission_status` of a log, and the `status` of a system description, in the words of later rounds."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllowedKey:

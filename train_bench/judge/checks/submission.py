@@ -17,16 +17,8 @@ from train_bench.judge.finding import BREAKS, REVIEW, Finding
 from train_bench.judge.locate import Location, round_of
 from train_bench.judge.rcp import PASS, RcpVerdict
 from train_bench.logs.record import RunRecord
-from train_bench.rules.allowed import DIVISIONS
+from train_bench.rules.allowed import DIVISIONS, STATUS
 from train_bench.rules.ruleset import BenchmarkRules
-
-# `submission_status` of a log -> `status` of a system description, in the words of later rounds.
-STATUS = {
-    "onprem": "Available on-premise",
-    "cloud": "Available cloud",
-    "research": "Research, Development, or Internal (RDI)",
-    "preview": "Preview",
-}
 
 TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])')
 """A text, which is kept, or a comma with nothing behind it."""

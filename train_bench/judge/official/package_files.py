@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.core import files
-from train_bench.judge.checks.submission import STATUS
 from train_bench.judge.locate import Location
 from train_bench.judge.official.official_log import OfficialCrash
 from train_bench.rules import ruleset
-from train_bench.rules.allowed import CLOSED
+from train_bench.rules.allowed import CLOSED, STATUS
 
 PARAMETERS = "package_checker_params"
 RCP_BYPASS, SEED_BYPASS = "rcp-bypass", "seed-checker-bypass"
