@@ -25,7 +25,6 @@ from train_bench.core.software import digest_of_reference
 from train_bench.errors import LogError, RequestError, WriteError
 from train_bench.exchange.description import FIELDS, describe_campaign
 from train_bench.judge.checks.campaign_checks import attempts_at
-from train_bench.judge.checks.submission import STATUS
 from train_bench.judge.entry import Judgement
 from train_bench.judge.official import installed_checkers
 from train_bench.judge.official.installed_checkers import Opinion
@@ -34,6 +33,7 @@ from train_bench.judge.tree import judge_folder
 from train_bench.plan import discover
 from train_bench.plan.command import digest_of_file
 from train_bench.plan.definition import changes
+from train_bench.rules.allowed import STATUS
 
 # Log keys that all campaigns of a package share.
 SHARED = ("submission_org", "submission_division", "submission_status", "submission_platform")
