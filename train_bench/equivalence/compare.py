@@ -427,8 +427,10 @@ def _evaluation(pair: Pair) -> Check:
         outputs = Check(
             name=name, verdict=NOT_COMPARED, note="ranks evaluate different batches; compared by quality"
         )
-    one_sided = bool(pair.a.names(name)) != bool(pair.b.names(name)) and not pair.b.facts.get("foreign")
-    if one_sided and outputs.verdict == NOT_COMPARED:
+    without = [one for one in (pair.a, pair.b) if not one.names(name)]
+    # Of a compiled network and of one of another library no outputs are recorded, those of a step neither.
+    lost = len(without) == 1 and without[0].names("forward") and not pair.b.facts.get("foreign")
+    if lost and outputs.verdict == NOT_COMPARED:
         return replace(outputs, verdict=CANNOT_TELL, note="only one side has outputs of an evaluation")
     qualities: list[Any] = [one.facts.get("quality") for one in (pair.a, pair.b)]
     if outputs.verdict == DIFFERENT or not qualities[0] or not qualities[1]:
