@@ -78,16 +78,7 @@ def decode(message: bytes, token: bytes | None, sender: str) -> Any:
             (length,) = LENGTH.unpack_from(content)
             header = content[LENGTH.size : LENGTH.size + length]
             return _unpacked(json.loads(header), content[LENGTH.size + length :])
-    except (
-        ArithmeticError,
-        AttributeError,
-        IndexError,
-        KeyError,
-        TypeError,
-        ValueError,
-        RecursionError,
-        struct.error,
-    ):
+    except (*files.INVALID_CONTENT, struct.error):
         pass
     raise LaunchError(
         f"{sender} has sent a message without the token of this launch, so it is not a rank of this run. Check which "

@@ -30,9 +30,6 @@ SAME, MATTERS, DIFFERS = "same", "differs and matters", "differs"
 MAX_RUNS = 1000
 """Largest number of runs, above every round's number."""
 
-INVALID_CONTENT = (ArithmeticError, AttributeError, KeyError, TypeError, ValueError)
-"""Errors raised by content of another type or size."""
-
 REPLAY_OF = "replay_of"
 """Request option that holds the root of the file."""
 
@@ -79,7 +76,7 @@ def planned(crate: Crate, folder: Path, data_dir: Path | None) -> Plan:
             )
         rules = ruleset.load(plan.ruleset).benchmark(plan.benchmark)
         reason = runner.validate_plan(plan)
-    except (cattrs.BaseValidationError, *INVALID_CONTENT) as error:
+    except (cattrs.BaseValidationError, *files.INVALID_CONTENT) as error:
         raise RequestError(
             f"{crate.path} has no valid plan for this version of train_bench ({repr(error)[:200]})."
         ) from error
@@ -155,7 +152,7 @@ def table(crate: Crate, plan: Plan) -> list[Row]:
             *_hardware_rows(machine, plan),
             *_data_rows(crate.json(DATA), plan),
         ]
-    except INVALID_CONTENT as error:
+    except files.INVALID_CONTENT as error:
         raise RequestError(f"{crate.path} lacks a required value ({error!r}).") from error
 
 
@@ -169,7 +166,7 @@ def distributions(crate: Crate) -> dict[str, tuple[str, str | None]]:
             )
             for one in tomllib.loads(crate.content[DISTRIBUTIONS].decode())["packages"]
         }
-    except (*INVALID_CONTENT, RecursionError) as error:
+    except files.INVALID_CONTENT as error:
         raise RequestError(f"{crate.path} is refused: its {DISTRIBUTIONS} is invalid ({error!r}).") from error
 
 
