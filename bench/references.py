@@ -329,10 +329,12 @@ def plain_bert(config: Any, samples: Any) -> Step:
     return step
 
 
-def plain_dlrm(config: Any, samples: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Step:
-    """DLRM with sparse gradients of its tables and plain SGD."""
-    model = PlainDLRM(config.model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=config.hyperparameters.opt_base_learning_rate)
+def plain_clicks_step(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    samples: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+) -> Step:
+    """A step on the log loss of clicks."""
     labels, dense, rows = samples
 
     def step() -> None:
@@ -341,6 +343,13 @@ def plain_dlrm(config: Any, samples: tuple[torch.Tensor, torch.Tensor, torch.Ten
         optimizer.step()
 
     return step
+
+
+def plain_dlrm(config: Any, samples: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Step:
+    """DLRM with sparse gradients of its tables and plain SGD."""
+    model = PlainDLRM(config.model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=config.hyperparameters.opt_base_learning_rate)
+    return plain_clicks_step(model, optimizer, samples)
 
 
 def plain_dlrm_dcnv2(config: Any, samples: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Step:
@@ -350,14 +359,7 @@ def plain_dlrm_dcnv2(config: Any, samples: tuple[torch.Tensor, torch.Tensor, tor
     optimizer = torch.optim.Adagrad(
         model.parameters(), lr=given.opt_base_learning_rate, eps=given.opt_adagrad_epsilon
     )
-    labels, dense, rows = samples
-
-    def step() -> None:
-        optimizer.zero_grad()
-        functional.binary_cross_entropy_with_logits(model(dense, rows), labels).backward()
-        optimizer.step()
-
-    return step
+    return plain_clicks_step(model, optimizer, samples)
 
 
 def torchvision_retinanet(config: Any, samples: Any) -> Step:

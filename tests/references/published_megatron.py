@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,3 +142,27 @@ def _renamed(place: str) -> str:
     ):
         place = place.replace(theirs, ours)
     return place
+
+
+def same_start_distribution(ours: nn.Module, theirs: dict[str, torch.Tensor]) -> None:
+    """Start weights by our names: vectors are equal, matrices have the same deviation, drawn anew."""
+    for name, weight in theirs.items():
+        mine = ours.get_parameter(name)
+        if mine.dim() == 1:
+            assert torch.equal(mine, weight), name
+        else:
+            assert torch.isclose(mine.std(), weight.std(), rtol=6 * mine.numel() ** -0.5), name
+
+
+def same_weights_without_decay(
+    optimizers: Any, models: Iterable[nn.Module], optimizer_of: Callable[[nn.Module], torch.optim.Optimizer]
+) -> None:
+    """The weights that our optimizer does not decay, of both networks, are those that Megatron's rule names."""
+    rates = {"lr_mult": 1.0, "lr": 1e-3, "min_lr": 1e-4, "decoupled_lr": None, "decoupled_min_lr": None}
+    for model in models:
+        groups = optimizers._get_param_groups([model], None, None, **rates)
+        plain = {id(one) for group in groups if group["wd_mult"] == 0.0 for one in group["params"]}
+        made = optimizer_of(model).param_groups
+        assert {id(one) for group in made if group["weight_decay"] == 0.0 for one in group["params"]} == plain
+        assert plain == {id(one) for name, one in model.named_parameters() if "norm" in name}
+    assert optimizers.Adam is torch.optim.AdamW

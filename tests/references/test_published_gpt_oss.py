@@ -20,7 +20,12 @@ from torch.nn import functional
 from tests import needs
 from tests.references.configs import composed
 from tests.references.published_code import NEWEST, export
-from tests.references.published_megatron import megatron, same_projections
+from tests.references.published_megatron import (
+    megatron,
+    same_projections,
+    same_start_distribution,
+    same_weights_without_decay,
+)
 from train_bench.references.gpt_oss_20b.config import Model
 from train_bench.references.gpt_oss_20b.model import Decoder
 from train_bench.references.parts.decoder.recipe import optimizer_of, schedule_of
@@ -227,32 +232,22 @@ def test_start_weights_have_the_distribution_of_megatrons(published: Any) -> Non
     _, theirs = networks(published, larger=0.0)
     torch.manual_seed(3)
     ours = Decoder(small())
-    for name, weight in same_weights(theirs, small()).items():
-        mine = ours.get_parameter(name)
-        if mine.dim() == 1:
-            assert torch.equal(mine, weight), name
-        else:
-            assert torch.isclose(mine.std(), weight.std(), rtol=6 * mine.numel() ** -0.5), name
+    same_start_distribution(ours, same_weights(theirs, small()))
 
 
 def test_what_has_no_decay_is_what_megatron_gives_none(published: Any) -> None:
     config = composed("gpt_oss_20b").hyperparameters
-    optimizers = published.load("megatron.core.optimizer")
-    ours, theirs = networks(published, larger=0.0)
-    rest = {"lr_mult": 1.0, "lr": 1e-3, "min_lr": 1e-4, "decoupled_lr": None, "decoupled_min_lr": None}
-    for model in (ours, theirs):
-        groups = optimizers._get_param_groups([model], None, None, **rest)
-        plain = {id(one) for group in groups if group["wd_mult"] == 0.0 for one in group["params"]}
-        made = optimizer_of(model, config).param_groups
-        assert {id(one) for group in made if group["weight_decay"] == 0.0 for one in group["params"]} == plain
-        assert plain == {id(one) for name, one in model.named_parameters() if "norm" in name}
+    same_weights_without_decay(
+        published.load("megatron.core.optimizer"),
+        networks(published, larger=0.0),
+        lambda model: optimizer_of(model, config),
+    )
     given = published.arguments
     assert (config.opt_adamw_beta_1, config.opt_adamw_beta_2) == (given["adam_beta1"], given["adam_beta2"])
     assert (config.opt_adamw_epsilon, config.opt_adamw_weight_decay) == (
         given["adam_eps"],
         given["weight_decay"],
     )
-    assert optimizers.Adam is torch.optim.AdamW
 
 
 def test_rates_are_megatrons(published: Any) -> None:

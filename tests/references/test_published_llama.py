@@ -17,7 +17,9 @@ from tests.references.published_megatron import (
     megatron,
     nemo_configs,
     nemo_schedule,
+    same_start_distribution,
     same_weights,
+    same_weights_without_decay,
 )
 from tests.references.test_llama31_8b_model import small
 from train_bench.references.llama31_8b.model import Decoder
@@ -116,29 +118,16 @@ def test_start_weights_have_the_distribution_of_megatrons(published: Any) -> Non
     config.vocab_size = shape.rows
     theirs = config.configure_model(SimpleNamespace(vocab_size=400), True, True)
     ours = Decoder(shape)
-    for name, weight in same_weights(theirs, shape.key_value_heads, shape.head_size).items():
-        mine = ours.get_parameter(name)
-        if mine.dim() == 1:
-            assert torch.equal(mine, weight), name
-        else:
-            assert torch.isclose(mine.std(), weight.std(), rtol=6 * mine.numel() ** -0.5), name
+    same_start_distribution(ours, same_weights(theirs, shape.key_value_heads, shape.head_size))
 
 
 def test_what_has_no_decay_is_what_megatron_gives_none(published: Any) -> None:
     """Of the networks of both: by their own rule, which NeMo leaves at its default."""
     config = composed("llama31_8b").hyperparameters
-    optimizers = published.load("megatron.core.optimizer")
     ours, theirs = network(published)
-    arguments = {"lr_mult": 1.0, "lr": 1e-3, "min_lr": 1e-4, "decoupled_lr": None, "decoupled_min_lr": None}
-    for model in (ours, theirs):
-        groups = optimizers._get_param_groups([model], None, None, **arguments)
-        plain = {id(one) for group in groups if group["wd_mult"] == 0.0 for one in group["params"]}
-        made = optimizer_of(model, config)
-        assert {
-            id(one) for group in made.param_groups if group["weight_decay"] == 0.0 for one in group["params"]
-        } == plain
-        assert plain == {id(one) for name, one in model.named_parameters() if "norm" in name}
-    assert optimizers.Adam is torch.optim.AdamW
+    same_weights_without_decay(
+        published.load("megatron.core.optimizer"), (ours, theirs), lambda model: optimizer_of(model, config)
+    )
     assert isinstance(optimizer_of(ours, config), torch.optim.AdamW)
 
 
