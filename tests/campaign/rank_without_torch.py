@@ -2,7 +2,8 @@
 
 BEHAVIOUR is what happens in the middle of the run: `converge`, `miss` the target, get `killed`, `hang`, `raise`,
 `vanish` before anything is logged; `killed_once` dies behind its third evaluation unless it was started again;
-`forbidden` logs a value that the rules forbid, takes its time, and converges.
+`forbidden` logs a value that the rules forbid, waits until a file `seen` in its ranks folder says that it was noticed,
+and converges.
 """
 
 import os
@@ -23,9 +24,10 @@ from train_bench.run.timed_run import timed_run
 
 
 class Misbehaving(FakeTask):
-    def __init__(self, qualities, behaviour, clock, train_samples):
-        super().__init__(qualities, clock, train_samples=train_samples)
+    def __init__(self, qualities, behaviour, clock, job):
+        super().__init__(qualities, clock, train_samples=job.config["train_samples"])
         self.behaviour = behaviour
+        self.seen = job.ranks_folder / "seen"
         self.evaluations = 0
 
     def evaluate(self):
@@ -35,8 +37,8 @@ class Misbehaving(FakeTask):
             os.kill(os.getpid(), signal.SIGKILL)
         if self.behaviour == "raise":
             raise RuntimeError("the loss is not what it was")
-        if self.behaviour == "forbidden" and self.evaluations == 1:
-            time.sleep(3)
+        while self.behaviour == "forbidden" and not self.seen.exists():
+            time.sleep(0.05)
         if self.behaviour == "hang":
             time.sleep(600)
         return quality
@@ -67,7 +69,7 @@ def main():
         behaviour = behaviour.replace("killed_once", "converge")
         clock.pass_ms(int(last_ms(job.partial_log) - begin))
     log = Log(job.partial_log, lambda: int(begin) + clock())
-    task = Misbehaving(qualities, behaviour, clock, job.config["train_samples"])
+    task = Misbehaving(qualities, behaviour, clock, job)
     timed_run(task, job, OneRank(), log, checkpoints=checkpoints)
     log.close()
 

@@ -35,7 +35,7 @@ def test_resuming_a_campaign_that_is_running_is_refused_and_leaves_its_run_alone
         if not answers:
             answers.append(train_bench("run", f"resume={folder}"))
 
-    run(dead, Diary(at_tick=resume_once))
+    run(dead, Diary(at_event=resume_once))
     answer = answers[0]
     assert answer.returncode == 2
     assert f"process {os.getpid()} on {socket.gethostname()}" in answer.stderr

@@ -97,8 +97,16 @@ def test_a_campaign_that_was_told_to_goes_on_after_a_dead_run(begun):
     assert score.runs[2].status == "died"
 
 
+class Noticing(Diary):
+    """Lets a forbidden run end, as soon as it has a finding."""
+
+    def finding(self, job, finding):
+        super().finding(job, finding)
+        (job.ranks_folder / "seen").touch()
+
+
 def test_a_rule_that_a_growing_log_breaks_is_told_while_it_grows(begun):
-    watcher = Diary()
+    watcher = Noticing()
     run(begun, FakeLauncher(run_1="forbidden"), watcher, only=[0, 1])
     assert (1, "sgd_opt_momentum", "breaks") in watcher.findings
     assert {index for index, _, _ in watcher.findings} == {1}, watcher.findings
