@@ -18,12 +18,14 @@ CORPUS = Path(os.environ.get("TRAIN_BENCH_CORPUS", ROOT.parent / "shared" / "cor
 CASES = ROOT.parent / "shared" / "cases"
 PUBLISHED = Path(os.environ.get("TRAIN_BENCH_PUBLISHED", ROOT.parent / "shared" / "published"))
 """A folder with clones of github.com/mlcommons/training and github.com/facebookresearch/dlrm; for some tests, also of
-libraries that the references call: NVIDIA/NeMo, NVIDIA/Megatron-LM, AMD-AGI/Primus, huggingface/peft."""
+libraries that the references call (NVIDIA/NeMo, NVIDIA/Megatron-LM, AMD-AGI/Primus, huggingface/peft) and of
+mlcommons/inference."""
 
 PROVIDED_BY = {
     "chromium": "apt install chromium",
     "deepspeed": "make deepspeed",
     "horovod": "make horovod",
+    "mlperf_loadgen": "pip install mlcommons-loadgen",
     "joblib": "pip install '.[joblib]'",
     "submitit": "pip install '.[submitit]'",
 }

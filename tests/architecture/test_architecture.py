@@ -37,6 +37,7 @@ MAY_SEE = {
     "logs": BASE | {"rules"},
     "judge": BASE | {"logs", "rules"},
     "compare": BASE | {"judge", "logs", "rules"},
+    "serving": BASE | {"judge", "logs"},
     "profile": BASE | TASKS | {"run", "dry_run", "judge", "logs", "rules"},
     "equivalence": BASE | TASKS | {"check", "run"},
     "forecast": BASE | {"judge", "logs", "rules"},

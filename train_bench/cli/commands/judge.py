@@ -1,13 +1,16 @@
-"""Check a log, a campaign or a tree of results for compliance."""
+"""Check logs, campaigns, trees of results or LoadGen tests for compliance."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 
 from train_bench.cli import judge_options
 from train_bench.cli.exit_codes import INVALID, VALID
+from train_bench.errors import LogError
 from train_bench.judge.official import cross_check
-from train_bench.report import findings
+from train_bench.report import findings, serving
+from train_bench.serving import judge, loadgen_log, rounds
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -15,10 +18,24 @@ def main(arguments: Sequence[str]) -> int:
     parser = judge_options.parser_of_path("judge", __doc__)
     parser.add_argument("--official", action="store_true", help="also ask the checkers of mlperf-logging")
     options = parser.parse_args(arguments)
-    judged = judge_options.judged_tree(options.path, options.ruleset, options.published)
+    if options.ruleset in rounds.rounds():
+        return _judge_serving(options)
+    try:
+        judged = judge_options.judged_tree(options.path, options.ruleset, options.published)
+    except LogError:
+        if not loadgen_log.find_tests(options.path):
+            raise
+        return _judge_serving(options)
     content = judged.as_json()
     if options.official:
         for entry, judgement in zip(content["entries"], judged.entries, strict=True):
             entry["official"] = cross_check.compare(judgement)
     judge_options.print_result(content, options.json, findings.show)
+    return VALID if judged.valid else INVALID
+
+
+def _judge_serving(options: argparse.Namespace) -> int:
+    """Judge LoadGen tests, under the rules of a round if one is named."""
+    judged = judge.judge_folder(options.path, options.ruleset)
+    judge_options.print_result(judged.as_json(), options.json, serving.show)
     return VALID if judged.valid else INVALID

@@ -1,0 +1,319 @@
+"""LoadGen tests are judged by their traces: what LoadGen says follows from them, and what was edited is found."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import train_bench
+from tests.serving.recorded_tests import in_detail
+from train_bench.errors import LogError, UnknownName
+from train_bench.serving import loadgen_log
+from train_bench.serving.judge import judge_folder
+
+VALID = ("SingleStream", "MultiStream", "Server", "Offline")
+INVALID = {"too_few": "early_stopping", "too_slow": "latency_bound", "too_short": "min_duration"}
+RUN = "performance/run_1"
+
+
+def judged(folder, round_name=None):
+    (test,) = judge_folder(folder, round_name).tests
+    return test
+
+
+def broken(test):
+    return {finding.check for finding in test.findings if finding.grade == "breaks"}
+
+
+@pytest.mark.parametrize("scenario", VALID)
+def test_a_valid_test_is_valid_by_its_trace(recorded, scenario):
+    test = judged(recorded / scenario / RUN)
+    assert (test.valid, test.loadgen, test.findings) == (True, "VALID", ())
+    assert test.value == pytest.approx(loadgen_log.read(recorded / scenario / RUN).logged_value, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", INVALID)
+def test_an_invalid_test_is_invalid_by_its_trace_for_the_same_reason(recorded, name):
+    test = judged(recorded / name)
+    assert (test.valid, test.loadgen) == (False, "INVALID")
+    assert test.trace.results["result_validity"] == "INVALID"
+    assert INVALID[name] in broken(test)
+
+
+def test_every_result_that_loadgen_has_logged_follows_from_the_trace(recorded):
+    for folder in loadgen_log.find_tests(recorded):
+        read = loadgen_log.read(folder)
+        if read.mode == "PerformanceOnly":
+            computed = judged(folder).trace.results
+            logged = {key for key in read.values if re.fullmatch(r"result_.*latency_ns|result_.*_met", key)}
+            assert logged <= {*computed}, folder
+            assert len(computed) > 12
+
+
+def in_summary(folder):
+    path = folder / loadgen_log.SUMMARY
+    path.write_text(path.read_text().replace("Result is : VALID", "Result is : INVALID"))
+
+
+def samples(folder):
+    """Lines of the trace that begin a sample, by their positions."""
+    lines = (folder / loadgen_log.TRACE).read_text().splitlines()
+    return lines, [number for number, line in enumerate(lines) if '"name":"Sample"' in line and '"b"' in line]
+
+
+def write(folder, lines):
+    (folder / loadgen_log.TRACE).write_text("\n".join(lines) + "\n")
+
+
+def without_slow_ones(folder):
+    lines, begun = samples(folder)
+    slow = sorted(begun, key=lambda number: int(re.search(r'"complete_ns":(\d+)', lines[number])[1]))[-5:]
+    write(folder, [line for number, line in enumerate(lines) if number not in slow])
+
+
+def changed(pattern, change):
+    def edit(folder):
+        lines, begun = samples(folder)
+        for number in begun:
+            lines[number] = re.sub(pattern, lambda found: change(found), lines[number])
+        write(folder, lines)
+
+    return edit
+
+
+def faster(found):
+    return f'"issue_start_ns":{int(found[1]) // 2},"complete_ns":{int(found[2]) // 2}'
+
+
+def stretched(found):
+    return f'"ts":{float(found[1]) * 3000:.3f},'
+
+
+def evenly(folder):
+    lines, begun = samples(folder)
+    for place, number in enumerate(begun):
+        lines[number] = re.sub(r'"ts":[\d.]+', f'"ts":{100 + 250 * place}.000', lines[number])
+    write(folder, lines)
+
+
+def cut(folder):
+    lines, begun = samples(folder)
+    lines[begun[3]] = lines[begun[3]][:-30]
+    write(folder, lines)
+
+
+def spoiled_line(folder):
+    with (folder / loadgen_log.DETAIL).open("a") as file:
+        file.write(":::MLLOG {\n")
+
+
+FAULTS = {
+    "a summary that says something else": ("Offline", in_summary, "summary"),
+    "a verdict that was edited": ("Server", in_detail("result_validity", '"INVALID"'), "edited_result"),
+    "a percentile that was edited": (
+        "Server",
+        in_detail(r"result_99\.00_percentile_latency_ns", "17"),
+        "edited_result",
+    ),
+    "a rate that was edited": (
+        "Server",
+        in_detail("result_completed_samples_per_sec", "9999"),
+        "edited_result",
+    ),
+    "an estimate that was edited": (
+        "SingleStream",
+        in_detail("early_stopping_latency_ss", "5"),
+        "edited_result",
+    ),
+    "a number that became a text": (
+        "Offline",
+        in_detail("result_samples_per_second", '"5"'),
+        "edited_result",
+    ),
+    "a bound that is lower than it was": (
+        "Server",
+        in_detail("effective_target_latency_ns", "1"),
+        "latency_bound",
+    ),
+    "a test that had to last longer": (
+        "Offline",
+        in_detail("effective_min_duration_ms", "600000"),
+        "min_duration",
+    ),
+    "more queries than there were": (
+        "SingleStream",
+        in_detail("effective_min_query_count", "5000"),
+        "min_queries",
+    ),
+    "samples that were never loaded": ("Server", in_detail("loaded_qsl_set", r"[1, 2]"), "samples"),
+    "no verdict at all": ("Server", in_detail("result_validity", "null"), "detail"),
+    "a line that cannot be read": ("Server", spoiled_line, "detail"),
+    "slow queries that were left out": ("Server", without_slow_ones, "dropped_samples"),
+    "a sample that cannot be read": ("Server", cut, "trace"),
+    "latencies that were halved": (
+        "SingleStream",
+        changed(r'"issue_start_ns":(\d+),"complete_ns":(\d+)', faster),
+        "edited_result",
+    ),
+    "completions before their queries": (
+        "Offline",
+        changed(r'"issue_start_ns":(\d+)', lambda _: '"issue_start_ns":999999999999'),
+        "trace",
+    ),
+    "a trace that lasts longer than its log": ("Server", changed(r'"ts":([\d.]+),', stretched), "times"),
+    "queries in step": ("Server", evenly, "arrivals"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_was_edited_is_found(copied, fault):
+    scenario, edit, check = FAULTS[fault]
+    folder = copied / scenario / RUN
+    edit(folder)
+    assert check in broken(judged(folder))
+
+
+def test_a_log_without_a_trace_rests_on_what_loadgen_says(copied):
+    for name, valid in (("Offline/" + RUN, True), ("too_short", False)):
+        (copied / name / loadgen_log.TRACE).unlink()
+        test = judged(copied / name)
+        assert test.valid is valid
+        assert ("loadgen_verdict" in broken(test)) is not valid
+        assert "trace" in {finding.check for finding in test.findings if finding.grade == "review"}
+
+
+def without(lines, number):
+    return lines[:number] + lines[number + 1 :]
+
+
+ANSWERS = {
+    "an answer is missing": lambda lines: without(lines, 4),
+    "an answer is there twice": lambda lines: [*lines[:2], *lines[1:-1], lines[-1]],
+    "an answer is empty": lambda lines: [
+        lines[0],
+        re.sub(r'"data" : "\w+"', '"data" : ""', lines[1]),
+        *lines[2:],
+    ],
+}
+
+
+@pytest.mark.parametrize("what", ANSWERS)
+def test_an_accuracy_test_has_one_answer_to_each_sample(copied, what):
+    path = copied / "Offline/accuracy" / loadgen_log.ACCURACY
+    assert judged(path.parent).valid
+    path.write_text("\n".join(ANSWERS[what](path.read_text().splitlines())))
+    assert broken(judged(path.parent)) == {"answers"}
+
+
+def test_a_truncated_accuracy_log_of_a_submission_is_for_review(copied):
+    path = copied / "Offline/accuracy" / loadgen_log.ACCURACY
+    path.write_text("\n".join(path.read_text().splitlines()[:9]))
+    (path.parent / loadgen_log.CHECKED_ACCURACY).write_text("accuracy=76.5%\nhash=0123\n")
+    test = judged(path.parent)
+    assert test.valid
+    assert [finding.grade for finding in test.findings] == ["review"]
+
+
+def compliance(folder, name):
+    tests = judge_folder(folder / "Offline", None).tests
+    return next(test for test in tests if test.file == name)
+
+
+def timed(folder, nanoseconds):
+    """Let the one query of an Offline test take a stated time, in its trace alone."""
+    changed(r'"complete_ns":\d+', lambda _: f'"complete_ns":{nanoseconds}')(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "nanoseconds", "found"),
+    [
+        ("TEST01", 155_000_000, False),
+        ("TEST01", 180_000_000, True),
+        ("TEST01", 130_000_000, True),
+        ("TEST04", 180_000_000, False),
+        ("TEST04", 130_000_000, True),
+    ],
+)
+def test_a_compliance_test_is_about_as_fast_as_the_performance_test(copied, name, nanoseconds, found):
+    timed(copied / "Offline" / RUN, 150_000_000)
+    timed(copied / "Offline" / name, nanoseconds)
+    assert (name in broken(compliance(copied, name))) is found
+
+
+def test_answers_in_performance_mode_are_those_of_the_accuracy_test(copied):
+    timed(copied / "Offline" / RUN, 150_000_000)
+    timed(copied / "Offline/TEST01", 150_000_000)
+    path = copied / "Offline/TEST01" / loadgen_log.ACCURACY
+    assert "TEST01" not in broken(compliance(copied, "TEST01"))
+    path.write_text(re.sub(r'"data" : "\w+"', '"data" : "00"', path.read_text(), count=1))
+    message = next(
+        finding.message for finding in compliance(copied, "TEST01").findings if finding.check == "TEST01"
+    )
+    assert message.startswith("1 of ")
+    path.write_text("[]\n")
+    assert "TEST01" in broken(compliance(copied, "TEST01"))
+
+
+def test_a_round_has_its_seeds_durations_and_bounds(copied):
+    folder = copied / "closed/us/results/host/resnet" / "Server" / RUN
+    shutil.copytree(copied / "Server" / RUN, folder)
+    test = judged(folder, "inference-6.1")
+    assert (test.model, broken(test)) == ("resnet", {"rules"})
+    assert len([one for one in test.findings if one.check == "rules"]) == 3, test.findings
+    assert {*test.official} == {"min_duration_ms", "performance_sample_count", "target_latency_ns"}
+    assert "seeds" in broken(judged(folder, "inference-6.0"))
+
+
+def test_what_the_official_checker_accepts_though_loadgen_says_invalid_is_refused(copied):
+    """It asks for the configured duration, and reads no verdict."""
+    folder = copied / "closed/us/results/host/resnet" / "Offline" / RUN
+    shutil.copytree(copied / "too_short", folder)
+    for key, value in {
+        "effective_min_duration_ms": "600000",
+        "effective_performance_sample_count": "1024",
+        "effective_samples_per_query": "24576",
+    }.items():
+        in_detail(key, value)(folder)
+    test = judged(folder, "inference-6.1")
+    assert (test.official, test.valid, test.loadgen) == ((), False, "INVALID")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("effective_scenario", '"Serving"'),
+        ("effective_test_mode", "7"),
+        ("effective_min_duration_ms", '"600000"'),
+        ("effective_target_latency_percentile", "1.5"),
+        ("effective_min_query_count", "-3"),
+        ("effective_min_sample_count", "1" + "0" * 400),
+    ],
+)
+def test_settings_that_no_loadgen_writes_are_refused_in_a_sentence(copied, key, value):
+    in_detail(key, value)(copied / "Server" / RUN)
+    with pytest.raises(LogError, match=key):
+        loadgen_log.read(copied / "Server" / RUN)
+    (sentence,) = judge_folder(copied / "Server", None).unjudged
+    assert key in sentence
+
+
+def test_an_unknown_round_is_refused():
+    with pytest.raises(UnknownName, match=r"inference-6\.1"):
+        judge_folder(Path(), "inference-6.2")
+
+
+def test_the_verb_judges_a_folder_of_loadgen_tests(recorded):
+    answer = train_bench("judge", str(recorded / "Server"), "--json")
+    assert answer.returncode == 0, answer.stderr
+    (test,) = json.loads(answer.stdout)["tests"]
+    assert (test["valid"], test["trace"], test["metric"]) == (
+        True,
+        "VALID",
+        "result_completed_samples_per_sec",
+    )
+    answer = train_bench("judge", str(recorded / "too_short"))
+    assert answer.returncode == 1
+    assert "LoadGen says INVALID; its trace gives INVALID." in answer.stdout
+    assert "0 of 1 tests are valid." in answer.stdout

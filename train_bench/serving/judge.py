@@ -1,0 +1,159 @@
+"""Judge of LoadGen tests: the verdict follows from the trace, not from what the summary says.
+
+`judge_folder` takes a test, a scenario of a submission (`performance/run_1`, `accuracy`, `TEST01`, `TEST04`) or any
+folder above such. A finding that breaks a rule makes a test invalid, one for review does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from train_bench.errors import LogError
+from train_bench.judge.finding import BREAKS, REVIEW, Finding
+from train_bench.serving import checks, compliance, loadgen_log, loadgen_verdict, official, rounds
+from train_bench.serving.loadgen_log import PERFORMANCE, LoadGenTest
+from train_bench.serving.loadgen_verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestJudgement:
+    """Judgement of one test. `loadgen` is the verdict of its own log, `trace` the recomputed one, `official` has the
+    reasons for which the official submission checker refuses it (none: it accepts); None where there is none. `value`
+    is the metric of the scenario, by the trace or, without one, as logged."""
+
+    file: str
+    scenario: str
+    mode: str
+    model: str | None
+    loadgen: str | None
+    trace: Verdict | None
+    official: tuple[str, ...] | None
+    value: float | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def valid(self) -> bool:
+        """True if no rule is broken."""
+        return all(finding.grade != BREAKS for finding in self.findings)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for strict JSON."""
+        trace = self.trace
+        return {
+            "file": self.file,
+            "scenario": self.scenario,
+            "mode": self.mode,
+            "model": self.model,
+            "valid": self.valid,
+            "metric": loadgen_log.METRICS[self.scenario] if self.mode == PERFORMANCE else None,
+            "value": self.value,
+            "queries": None if trace is None else trace.queries,
+            "seconds": None if trace is None else trace.seconds,
+            "loadgen": self.loadgen,
+            "trace": None if trace is None else trace.results["result_validity"],
+            "official": None
+            if self.official is None
+            else {"accepted": not self.official, "reasons": [*self.official]},
+            "findings": [finding.as_json() for finding in self.findings],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingJudgement:
+    """Judgement of all tests of a folder under a round; `round` is None where none is named."""
+
+    round: str | None
+    tests: tuple[TestJudgement, ...]
+    unjudged: tuple[str, ...]
+
+    @property
+    def valid(self) -> bool:
+        """True if no test is invalid or unreadable."""
+        return not self.unjudged and all(test.valid for test in self.tests)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for strict JSON."""
+        return {
+            "round": self.round,
+            "valid": self.valid,
+            "tests": [test.as_json() for test in self.tests],
+            "unjudged": [*self.unjudged],
+        }
+
+
+def judge_folder(root: Path, round_name: str | None) -> ServingJudgement:
+    """Judge all tests below `root`. Raises `UnknownName` for an unknown round."""
+    rules = None if round_name is None else rounds.load(round_name)
+    tests: list[LoadGenTest] = []
+    unjudged: list[str] = []
+    for folder in loadgen_log.find_tests(root):
+        try:
+            tests.append(loadgen_log.read(folder))
+        except LogError as error:
+            unjudged.append(str(error))
+    return ServingJudgement(
+        round=round_name,
+        tests=tuple(_judge(test, root, rules, tests) for test in tests),
+        unjudged=tuple(unjudged),
+    )
+
+
+def _judge(
+    test: LoadGenTest, root: Path, rules: rounds.Round | None, tests: Sequence[LoadGenTest]
+) -> TestJudgement:
+    model = None if rules is None else rules.model_of(test.folder)
+    name = str(test.folder.relative_to(root)) if test.folder != root else root.name
+    trace = None
+    if (
+        test.mode == PERFORMANCE
+        and test.queries is not None
+        and len(test.queries)
+        and not test.token_latencies
+    ):
+        trace = loadgen_verdict.recompute(test.queries, test.settings)
+    logged = test.values.get("result_validity")
+    said = _said(test, trace, rules, model, tests)
+    return TestJudgement(
+        file=name,
+        scenario=test.scenario,
+        mode=test.mode,
+        model=model,
+        loadgen=None if logged is None else str(logged),
+        trace=trace,
+        official=None
+        if rules is None or model is None or test.mode != PERFORMANCE
+        else tuple(official.performance_check(test, rules, model)),
+        value=test.logged_value if trace is None else trace.value,
+        findings=tuple(
+            Finding(check=check, grade=grade, file=name, line=0, key=None, message=message)
+            for check, grade, message in said
+        ),
+    )
+
+
+def _said(
+    test: LoadGenTest,
+    trace: Verdict | None,
+    rules: rounds.Round | None,
+    model: str | None,
+    tests: Sequence[LoadGenTest],
+) -> Iterator[checks.Said]:
+    yield from checks.check_logs(test)
+    if test.mode == PERFORMANCE:
+        yield from checks.check_queries(test)
+        if trace is not None:
+            yield from checks.check_conditions(test, trace)
+            yield from checks.check_logged_results(test, trace)
+            yield from checks.check_times(test)
+        else:
+            yield from checks.check_logged_verdict(test)
+            if test.token_latencies and test.queries is not None:
+                yield "trace", REVIEW, "The bounds are on latencies of tokens, which are not computed again."
+    else:
+        yield from checks.check_answers(test)
+    if rules is not None:
+        yield from checks.check_rules(test, rules, model)
+    yield from compliance.check(test, tests)
