@@ -38,7 +38,11 @@ GROUPS: dict[str, tuple[Verb, ...]] = {
         Verb("settle", "DIR", "Record the end of a submitted campaign, judge it and score it"),
     ),
     "Judge": (
-        Verb("judge", "PATH [--json]", "Check logs, campaigns, trees of results or LoadGen tests for compliance"),
+        Verb(
+            "judge",
+            "PATH [--json]",
+            "Check logs, campaigns, trees of results or LoadGen tests for compliance",
+        ),
         Verb("score", "PATH [--json]", "Score a campaign, or print the results table of a tree"),
         Verb("rules", "benchmark=NAME", "Show what a round allows: values, runs, target, schedule"),
         Verb(

@@ -10,7 +10,11 @@ from train_bench.cli.exit_codes import INVALID, VALID
 from train_bench.errors import LogError
 from train_bench.judge.official import cross_check
 from train_bench.report import findings, serving
-from train_bench.serving import judge, loadgen_log, rounds
+
+SERVING = "inference-"
+"""Beginning of the names of rounds of serving."""
+
+LOADGEN_LOG = "mlperf_log_detail.txt"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -18,12 +22,12 @@ def main(arguments: Sequence[str]) -> int:
     parser = judge_options.parser_of_path("judge", __doc__)
     parser.add_argument("--official", action="store_true", help="also ask the checkers of mlperf-logging")
     options = parser.parse_args(arguments)
-    if options.ruleset in rounds.rounds():
+    if options.ruleset is not None and options.ruleset.startswith(SERVING):
         return _judge_serving(options)
     try:
         judged = judge_options.judged_tree(options.path, options.ruleset, options.published)
     except LogError:
-        if not loadgen_log.find_tests(options.path):
+        if not any(options.path.rglob(LOADGEN_LOG)):
             raise
         return _judge_serving(options)
     content = judged.as_json()
@@ -36,6 +40,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _judge_serving(options: argparse.Namespace) -> int:
     """Judge LoadGen tests, under the rules of a round if one is named."""
+    from train_bench.serving import judge  # takes numpy and scipy
+
     judged = judge.judge_folder(options.path, options.ruleset)
     judge_options.print_result(judged.as_json(), options.json, serving.show)
     return VALID if judged.valid else INVALID
