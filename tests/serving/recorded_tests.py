@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import needs
-from train_bench.serving import loadgen_log
+from train_bench.serving.folders import DETAIL
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +32,7 @@ def in_detail(key, value):
     """An edit of the value of a key of the detail log."""
 
     def edit(folder):
-        path = folder / loadgen_log.DETAIL
+        path = folder / DETAIL
         line = rf'("key": "{key}", "value": )("[^"]*"|\[[^]]*\]|[^,]*)'
         text, count = re.subn(line, rf"\g<1>{value}", path.read_text())
         assert count == 1, key

@@ -11,6 +11,7 @@ from tests.command_line import train_bench
 from tests.serving.recorded_tests import in_detail
 from train_bench.errors import LogError, UnknownName
 from train_bench.serving import loadgen_log
+from train_bench.serving.folders import DETAIL, find_tests
 from train_bench.serving.judge import judge_folder
 
 VALID = ("SingleStream", "MultiStream", "Server", "Offline")
@@ -43,7 +44,7 @@ def test_an_invalid_test_is_invalid_by_its_trace_for_the_same_reason(recorded, n
 
 
 def test_every_result_that_loadgen_has_logged_follows_from_the_trace(recorded):
-    for folder in loadgen_log.find_tests(recorded):
+    for folder in find_tests(recorded):
         read = loadgen_log.read(folder)
         if read.mode == "PerformanceOnly":
             computed = judged(folder).trace.results
@@ -105,7 +106,7 @@ def cut(folder):
 
 
 def spoiled_line(folder):
-    with (folder / loadgen_log.DETAIL).open("a") as file:
+    with (folder / DETAIL).open("a") as file:
         file.write(":::MLLOG {\n")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from train_bench.errors import LogError
 from train_bench.judge.finding import BREAKS, REVIEW, Finding
 from train_bench.serving import checks, compliance, loadgen_log, loadgen_verdict, official, rounds
+from train_bench.serving.folders import find_tests
 from train_bench.serving.loadgen_log import PERFORMANCE, LoadGenTest
 from train_bench.serving.loadgen_verdict import Verdict
 
@@ -89,7 +90,7 @@ def judge_folder(root: Path, round_name: str | None) -> ServingJudgement:
     rules = None if round_name is None else rounds.load(round_name)
     tests: list[LoadGenTest] = []
     unjudged: list[str] = []
-    for folder in loadgen_log.find_tests(root):
+    for folder in find_tests(root):
         try:
             tests.append(loadgen_log.read(folder))
         except LogError as error:

@@ -19,8 +19,9 @@ from train_bench.core import files
 from train_bench.core.escape import plain
 from train_bench.errors import LogError
 from train_bench.logs import log
+from train_bench.serving.folders import DETAIL
 
-DETAIL, TRACE = "mlperf_log_detail.txt", "mlperf_log_trace.json"
+TRACE = "mlperf_log_trace.json"
 ACCURACY, SUMMARY = "mlperf_log_accuracy.json", "mlperf_log_summary.txt"
 
 CHECKED_ACCURACY = "accuracy.txt"
@@ -138,16 +139,6 @@ class LoadGenTest:
     def token_latencies(self) -> bool:
         """True if the bounds are on the latencies of tokens."""
         return self.values.get("requested_use_token_latencies") is True
-
-
-def is_test(folder: Path) -> bool:
-    """True for a folder with a detail log of LoadGen."""
-    return (folder / DETAIL).is_file()
-
-
-def find_tests(root: Path) -> tuple[Path, ...]:
-    """All folders with a detail log in a tree, sorted."""
-    return tuple(sorted(path.parent for path in root.rglob(DETAIL) if path.is_file()))
 
 
 def read(folder: Path) -> LoadGenTest:

@@ -10,11 +10,7 @@ from train_bench.cli.exit_codes import INVALID, VALID
 from train_bench.errors import LogError
 from train_bench.judge.official import cross_check
 from train_bench.report import findings, serving
-
-SERVING = "inference-"
-"""Beginning of the names of rounds of serving."""
-
-LOADGEN_LOG = "mlperf_log_detail.txt"
+from train_bench.serving import folders
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -22,12 +18,12 @@ def main(arguments: Sequence[str]) -> int:
     parser = judge_options.parser_of_path("judge", __doc__)
     parser.add_argument("--official", action="store_true", help="also ask the checkers of mlperf-logging")
     options = parser.parse_args(arguments)
-    if options.ruleset is not None and options.ruleset.startswith(SERVING):
+    if options.ruleset is not None and options.ruleset.startswith(folders.ROUNDS):
         return _judge_serving(options)
     try:
         judged = judge_options.judged_tree(options.path, options.ruleset, options.published)
     except LogError:
-        if not any(options.path.rglob(LOADGEN_LOG)):
+        if not folders.find_tests(options.path):
             raise
         return _judge_serving(options)
     content = judged.as_json()
