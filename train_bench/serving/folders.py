@@ -1,0 +1,16 @@
+"""Folders of LoadGen tests, found without reading them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+DETAIL = "mlperf_log_detail.txt"
+"""Log that every test has."""
+
+ROUNDS = "inference-"
+"""Beginning of the names of rounds of serving."""
+
+
+def find_tests(root: Path) -> tuple[Path, ...]:
+    """All folders with a detail log in a tree, sorted."""
+    return tuple(sorted(path.parent for path in root.rglob(DETAIL) if path.is_file()))
