@@ -3,9 +3,13 @@
 Prints wall and processor seconds of `train-bench judge --json` and of the official package checker (which runs
 the compliance and the RCP checker) and result summarizer, on a corpus of published logs and on copies of it
 that together have 500 MB. The official tools are slow, so of the copies they get one in eight and the time
-is scaled by bytes; the output says so. The last line is `ratio`, their processor time over ours.
+is scaled by bytes; the output says so. `ratio` is their processor time over ours. The last line is of an entry that
+consists of long logs, 100 MB each, made of the lines of a published one with other times and metadata: seconds, and the
+peak of the judge's memory.
 
-    TRAIN_BENCH_CORPUS=FOLDER python bench/studies/judge_speed.py [MEGABYTES]
+    TRAIN_BENCH_CORPUS=FOLDER python bench/studies/judge_speed.py [MEGABYTES] [--long MEGABYTES]
+
+MEGABYTES are 500, and 100 of long logs; 0 leaves a part out.
 
 The corpus has one folder per round (`v1.1/SUBMITTER/results/SYSTEM/BENCHMARK/result_*.txt`). Without the variable
 it is `../shared/corpus` beside the repository.
@@ -13,9 +17,11 @@ it is `../shared/corpus` beside the repository.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import math
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -27,6 +33,8 @@ from pathlib import Path
 OURS = [sys.executable, "-m", "train_bench", "judge", "--json"]
 OFFICIAL = [sys.executable, __file__, "--official"]
 SAMPLE = 8
+LONG_BYTES = 100_000_000
+TIME = re.compile(rb'"time_ms": (\d+)')
 
 
 def main() -> None:
@@ -38,7 +46,18 @@ def main() -> None:
             f"There is no corpus of logs at {corpus}; set TRAIN_BENCH_CORPUS to its folder.", file=sys.stderr
         )
         sys.exit(2)
-    megabytes = float(sys.argv[1]) if len(sys.argv) > 1 else 500.0
+    parser = argparse.ArgumentParser()
+    parser.add_argument("megabytes", type=float, nargs="?", default=500.0)
+    parser.add_argument("--long", type=float, default=100.0)
+    options = parser.parse_args()
+    if options.megabytes:
+        against_official_tools(corpus, options.megabytes)
+    if options.long:
+        long_logs(corpus, options.long)
+
+
+def against_official_tools(corpus: Path, megabytes: float) -> None:
+    """Judge the corpus and copies of it; let the official tools do the same."""
     with tempfile.TemporaryDirectory() as scratch:
         once, many, sample = (Path(scratch, name) for name in ("once", "many", "sample"))
         _copy(corpus, once, 1)
@@ -58,6 +77,50 @@ def main() -> None:
         f"the official tools had {sampled} of {copies} copies; their time is scaled by bytes (x {share:.2f})"
     )
     print(f"ratio {theirs[1] / ours[1]:.1f}")
+
+
+def long_logs(corpus: Path, megabytes: float) -> None:
+    """Judge one entry of long logs."""
+    log = max(corpus.glob("v1.1/*/results/*/*/result_*.txt"), key=lambda path: path.stat().st_size)
+    with tempfile.TemporaryDirectory() as scratch:
+        left, number = megabytes * 1e6, 0
+        while left > 0:
+            left -= _lengthen(log, Path(scratch, f"result_{number}.txt"), min(left, LONG_BYTES))
+            number += 1
+        size = sum(path.stat().st_size for path in Path(scratch).iterdir())
+        command = [*OURS, scratch, "--ruleset", "1.1.0"]
+        started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        begun = time.perf_counter()
+        _, status, used = os.wait4(started.pid, 0)
+    if os.waitstatus_to_exitcode(status) not in (0, 1):
+        sys.exit(f"{command} failed; nothing was measured.")
+    peak = used.ru_maxrss * 1024
+    print(
+        f"{number} long log(s), {size / 1e6:.0f} MB: {time.perf_counter() - begun:.1f} s wall "
+        f"{used.ru_utime + used.ru_stime:.1f} s processor, at most {peak / 1e6:.0f} MB of memory, "
+        f"{peak / size:.2f} bytes for each byte"
+    )
+
+
+def _lengthen(log: Path, to: Path, size: float) -> int:
+    """Repeat the lines between run_start and run_stop, each time later and with other metadata, up to a size."""
+    lines = log.read_bytes().splitlines(keepends=True)
+    keys = [next((key for key in (b'"run_start"', b'"run_stop"') if key in line), b"") for line in lines]
+    begin, end = keys.index(b'"run_start"') + 1, keys.index(b'"run_stop"')
+    last = max(int(TIME.search(line)[1]) for line in lines if TIME.search(line))
+    span = last - int(TIME.search(lines[begin])[1])
+    copy = 0
+    with to.open("wb") as file:
+        file.writelines(lines[:begin])
+        while file.tell() < size:
+            for line in lines[begin:end]:
+                time_ms = TIME.search(line)
+                later = b'"time_ms": %d' % (int(time_ms[1]) + copy * span) if time_ms else b""
+                other = line.replace(time_ms[0], later) if time_ms else line
+                file.write(other.replace(b'"metadata": {', b'"metadata": {"copy": %d.5, ' % copy))
+            copy += 1
+        file.writelines(lines[end:])
+        return file.tell()
 
 
 def _copy(corpus: Path, folder: Path, copies: int) -> None:

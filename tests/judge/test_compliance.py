@@ -351,7 +351,7 @@ def start_late(events):
 
 def start_after_the_stop(events):
     start = next(event for event in events if event.key == "run_start")
-    return [*(event for event in events if event is not start), start._replace(line=99_999)]
+    return [*(event for event in events if event.key != "run_start"), start._replace(line=99_999)]
 
 
 def trained_before_the_start(events):

@@ -2,6 +2,7 @@
 
 import json
 import random
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -173,3 +174,92 @@ def test_no_content_makes_reading_fail(tmp_path):
     for _ in range(300):
         read(spoiled(good, rng), tmp_path)
         read(b":::MLLOG " + rng.randbytes(rng.randrange(200)), tmp_path)
+
+
+def usual(key, value, time_ms, metadata, **more):
+    """A line as mlperf-logging writes it."""
+    fields = {"namespace": "", "time_ms": time_ms, "event_type": "POINT_IN_TIME", "key": key, "value": value}
+    return ":::MLLOG " + json.dumps(fields | {"metadata": metadata} | more)
+
+
+ODD = (
+    usual("seed", 7, 5, {"file": "a.py", "lineno": 1}),
+    "rank 0: " + usual("seed", 7, 5, {}),
+    usual("seed", 7, 5, {}) + "  ",
+    usual("seed", 7, 5, {}) + " x",
+    usual("seed", 7, 5, {})[:-1],
+    usual("seed", 7, 5, {}) + "}",
+    usual("seed", ":::MLLOG {}", 5, {}),
+    usual("seed", 7, 5, {"file": ":::MLLOG "}),
+    usual("seed", 7, 5, "text"),
+    usual("seed", 7, "5", {}),
+    usual("seed", 7, 5.5, {}),
+    usual("seed", 7, -5, {}),
+    usual("seed", 7, True, {}),
+    usual("seed", 7, 5, {}).replace('"time_ms": 5', '"time_ms": 05'),
+    usual("seed", 7, 10**17, {}),
+    usual("seed", 7, 10**19, {}),
+    usual("seed", "\x1b[2J", 5, {"\u202e": "\ud800"}),
+    usual("seed", "caf\u00e9", 5, {"a": "\n"}),
+    usual("seed", {"a": [1, float("nan")]}, 5, {"x": {"y": [1]}}),
+    usual("seed", 7, 5, {}).replace('"value": 7', '"value": 8, "value": 9'),
+    usual("seed", 7, 5, {}, more=1),
+    usual("seed", 7, 5, {"a": 1}).replace('"a": 1', '"a": 1, "a": 2'),
+    usual("seed", 7, 5, {}).replace('"value": 7', '"value": ' + "9" * 5000),
+    usual("seed", 7, 5, {"deep": 0}).replace("0}", "[" * 80 + "]" * 80 + "}"),
+    usual("seed", 7, 5, {}).replace('"event_type": "POINT_IN_TIME", ', ""),
+    usual("seed", 7, 5, {}).replace('"namespace": "", ', ""),
+    usual("seed", 7, 5, {}).replace('"value": 7', '"value": nul'),
+    usual("seed", 7, 5, {}).replace('"value": 7', '"value": '),
+    usual("", None, 0, {}),
+)
+
+
+@pytest.mark.parametrize("kept", [0, 3, 10_000])
+@pytest.mark.parametrize("block", [64, 200, 2**20])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_log_is_read_as_its_lines_are(end, block, kept, tmp_path, monkeypatch):
+    """In blocks of any size, and with values and metadata kept as text or not."""
+    monkeypatch.setattr(log, "BLOCK_BYTES", block)
+    monkeypatch.setattr(log, "HEAD_BYTES", block)
+    monkeypatch.setattr(log, "MOST_KEPT", kept)
+    lines = [*ODD, *ODD, "no event", *ODD]
+    found = read(end.join(lines).encode("utf-8", errors="surrogatepass"), tmp_path)
+    monkeypatch.setattr(log, "HEAD_BYTES", 2**16)
+    each = [parse_line(text, number) for number, text in enumerate(lines, start=1)]
+    assert list(map(repr, found.events)) == [repr(one) for one in each if isinstance(one, Event)]
+    assert [one.line for one in found.problems] == [one.line for one in each if isinstance(one, Problem)]
+
+
+def test_a_first_value_is_found_behind_the_first_block(tmp_path, monkeypatch):
+    monkeypatch.setattr(log, "HEAD_BYTES", 100)
+    monkeypatch.setattr(log, "BLOCK_BYTES", 100)
+    read("\n".join(["x" * 90, usual("other", "seed", 1, {}), usual("seed", 7, 5, {})]), tmp_path)
+    assert log.first_value(tmp_path / "result_0.txt", "seed") == 7
+    assert log.names(tmp_path / "result_0.txt", 3, "seed")
+    assert not log.names(tmp_path / "result_0.txt", 2, "else")
+
+
+def test_a_log_takes_less_memory_than_its_file_has_bytes_twice(tmp_path, monkeypatch):
+    """Every value and all metadata differ, which is the most that they take. What every log takes is made small."""
+    monkeypatch.setattr(log, "BLOCK_BYTES", 2**16)
+    monkeypatch.setattr(log, "MOST_KEPT", 2**8)
+    statistics = (
+        usual(
+            "tracked_stats",
+            {"loss": 1 / step, "throughput": step * 1.7},
+            step,
+            {"file": "a/b.py", "step": step},
+        )
+        for step in range(1, 5_000)
+    )
+    path = tmp_path / "result_0.txt"
+    path.write_text("\n".join(statistics))
+    tracemalloc.start()
+    try:
+        events = log.read(path).events
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(events) == 4_999
+    assert taken < 2 * path.stat().st_size

@@ -69,8 +69,7 @@ def judge_run(
 
 def _official_failures(rules: BenchmarkRules, log: Log) -> tuple[list[Failure], str | None]:
     """Broken rules of the rule files, and the exception that stops the official checker."""
-    checking = Checking(rules)
-    checking.feed(*log.events)
+    checking = Checking(rules, log.events)
     return checking.finish(), checking.crash
 
 
@@ -86,9 +85,7 @@ def judge_together(
 
 def _as_closed(record: RunRecord, log: Log) -> tuple[RunRecord, Log]:
     """Record and log as if it announced the closed division."""
-    events = tuple(
-        event._replace(value=CLOSED) if event.key == "submission_division" else event for event in log.events
-    )
+    events = log.events.with_value("submission_division", CLOSED)
     announced = {**record.announced, "submission_division": CLOSED}
     return replace(record, announced=announced), replace(log, events=events)
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from train_bench.core.escape import plain
 from train_bench.core.event import Event
+from train_bench.core.finite_number import finite_number
 from train_bench.logs import log
 from train_bench.logs.record import RunRecord
 
@@ -187,5 +188,5 @@ def _efficiency(events: Sequence[Event]) -> float | None:
 def plain_number(value: Any) -> float | None:
     """Non-negative number, or an object with one as `value`."""
     value = value.get("value") if isinstance(value, Mapping) else value
-    plain = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e18
-    return float(value) if plain else None
+    number = finite_number(value, below=1e18)
+    return None if number is None or number < 0 else float(number)

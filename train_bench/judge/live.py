@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from pathlib import Path
 
-from train_bench.core.event import Event
+from train_bench.core.event import Event, Events
 from train_bench.judge.checks.review import initialisation, schedule
 from train_bench.judge.checks.rule_files import broken_rule
 from train_bench.judge.finding import Finding, finding
@@ -23,13 +23,13 @@ class LiveCheck:
         self._path = path
         self._used_seeds = used_seeds
         self._checking = Checking(rules)
-        self._events: list[Event] = []
+        self._events = Events()
         self._logged: set[str] = set()
         self._reported: set[tuple[str, int]] = set()
 
     def event(self, event: Event) -> list[Finding]:
         """Check the next line; returns its irreversible rule violations."""
-        self._events.append(event)
+        self._events.add(*event)
         self._logged.add(event.key)
         self._checking.feed(event)
         findings = [
@@ -45,11 +45,11 @@ class LiveCheck:
         if "init_start" not in self._logged or "init_stop" in self._logged:
             return []
         stopped = Event(key="init_stop", value=None, time_ms=now_ms, line=0)
-        record = make_record(self._log(stopped), index=0, rules=self._rules)
+        record = make_record(self._log(Events((*self._events, stopped))), index=0, rules=self._rules)
         return self._new(list(initialisation(record, self._rules)))
 
     def _of_the_record(self, event: Event) -> list[Finding]:
-        record = make_record(self._log(), index=0, rules=self._rules)
+        record = make_record(self._log(self._events), index=0, rules=self._rules)
         findings = list(schedule(record, self._rules))
         if event.key == "seed" and record.seed in self._used_seeds:
             message = (
@@ -59,8 +59,8 @@ class LiveCheck:
             findings.append(finding(record, self._rules, "seed", message, line=event.line, key="seed"))
         return findings
 
-    def _log(self, *more: Event) -> Log:
-        return Log(path=self._path, events=(*self._events, *more), problems=(), sha256=NO_CONTENT)
+    def _log(self, events: Events) -> Log:
+        return Log(path=self._path, events=events, problems=(), sha256=NO_CONTENT)
 
     def _new(self, findings: list[Finding]) -> list[Finding]:
         new = [one for one in findings if (one.check, one.line) not in self._reported]

@@ -7,24 +7,42 @@ one whose metadata is a text, are read and listed as `Remark`.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from train_bench.core import files
 from train_bench.core.escape import plain, plain_value
-from train_bench.core.event import Event, OtherMetadata
+from train_bench.core.event import Event, Events, OtherMetadata, scan
 
 TOKEN = ":::MLLOG "
 NO_CONTENT = hashlib.sha256(b"").hexdigest()
-LINE_END = re.compile(rb"\r\n|\n|\r")
+LINE_END = re.compile("\r\n|\n|\r")
+Remarks = dict[str, tuple[int, int]]
+"""First line and number of lines of each kind of malformed line."""
 OLD_TOKEN = re.compile(rb":::MLPv0\.[56]\.\d|:::MLL(?= )")
 TYPOGRAPHIC = "\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}\N{DOUBLE LOW-9 QUOTATION MARK}"
 FIELDS = {"key", "value", "time_ms", "metadata"}
 DECODER = json.JSONDecoder()
+
+HEAD = re.compile(
+    r':::MLLOG \{(?:"namespace": "[^":]*", )?"time_ms": (0|[1-9]\d{0,16}), (?:"event_type": "([^":]*)", )?'
+    r'"key": "([^":]*)", "value": '
+)
+"""Start of a line as mlperf-logging writes it."""
+METADATA = ', "metadata": '
+
+BLOCK_BYTES = 2**20
+"""Size of the parts in which a log is read."""
+
+MOST_KEPT = 2**13
+"""Number of lists and objects of a log that are kept as they are; further ones are kept as text."""
 
 PLAIN = bytes(byte for byte in range(32, 127) if byte != ord("\\")) + b"\r\n"
 """Bytes without JSON escapes: text of nothing else is taken as it is."""
@@ -68,41 +86,152 @@ class Log:
     content."""
 
     path: Path
-    events: tuple[Event, ...]
+    events: Events
     problems: tuple[Problem, ...]
     sha256: str
     remarks: tuple[Remark, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.events, Events):
+            object.__setattr__(self, "events", Events(self.events))
+
 
 def read(path: Path) -> Log:
     """Read a result file. An unreadable one has no events and a problem on line 0."""
+    reading = _Reading()
+    digest = hashlib.sha256()
+    head = b""
     try:
-        content = files.read_bytes(path, largest=LARGEST_BYTES)
+        with files.opened(path) as file:
+            for block in _blocks(file):
+                digest.update(block)
+                head += block[: HEAD_BYTES - len(head)]
+                reading.take(block)
     except OSError as error:
         unreadable = Problem(line=0, message=f"the file cannot be read ({error.strerror})")
-        return Log(path=path, events=(), problems=(unreadable,), sha256=NO_CONTENT)
-    events: list[Event] = []
-    problems: list[Problem] = []
-    remarks: dict[str, list[int]] = {}
-    token = TOKEN.encode()
-    is_plain = not content.translate(None, PLAIN)
-    for number, raw in enumerate(_lines(content), start=1):
-        if token not in raw:
-            continue
-        parsed = parse_line(raw.decode("utf-8", errors="replace"), number, is_plain=is_plain, remarks=remarks)
-        if isinstance(parsed, Event):
-            events.append(parsed)
-        elif parsed is not None:
-            problems.append(parsed)
-    if not events and not problems and (foreign := foreign_format(content)):
+        return Log(path=path, events=Events(), problems=(unreadable,), sha256=NO_CONTENT)
+    problems = reading.problems
+    if not reading.events and not problems and (foreign := foreign_format(head)):
         problems.append(Problem(line=0, message=foreign, official=READ))
     return Log(
         path=path,
-        events=tuple(events),
+        events=reading.events,
         problems=tuple(problems),
-        sha256=hashlib.sha256(content).hexdigest(),
-        remarks=tuple(Remark(line=at[0], message=text, count=len(at)) for text, at in remarks.items()),
+        sha256=digest.hexdigest(),
+        remarks=tuple(
+            Remark(line=line, message=text, count=count) for text, (line, count) in reading.remarks.items()
+        ),
     )
+
+
+def _blocks(file: BinaryIO) -> Iterator[bytes]:
+    """Content of a file as it is when it is opened, in parts that end with a line."""
+    left = os.fstat(file.fileno()).st_size
+    if left > LARGEST_BYTES:
+        raise OSError(errno.EFBIG, f"it has more than the {LARGEST_BYTES} bytes that are read")
+    rest, size = b"", HEAD_BYTES
+    while left > 0 and (more := file.read(min(left, size))):
+        left -= len(more)
+        rest += more
+        end = (
+            rest.rfind(b"\n") + 1 or rest.rfind(b"\r", 0, -1) + 1
+        )  # "\r" may be the first half of a line end
+        if end:
+            yield rest[:end]
+            rest = rest[end:]
+        size = max(BLOCK_BYTES, len(rest))
+    if rest:
+        yield rest
+
+
+class _Reading:
+    """Events of a log, whose parts are read one after the other."""
+
+    def __init__(self) -> None:
+        self.events = Events()
+        self.problems: list[Problem] = []
+        self.remarks: Remarks = {}
+        self._above = 0
+        self._texts: dict[str, str] = {}
+        self._shared: dict[str, dict[str, Any]] = {}
+        self._whole = 0
+
+    def take(self, block: bytes) -> None:
+        """Read a part, whose lines are whole."""
+        plain_block = not block.translate(None, PLAIN)
+        lines = _lines(block.decode("utf-8", errors="replace"))
+        for number, text in enumerate(lines, start=self._above + 1):
+            at = text.find(TOKEN)
+            if at < 0:
+                continue
+            is_plain = plain_block or (text.isascii() and text.isprintable() and "\\" not in text)
+            if not (is_plain and self._take_usual(text, at, number)):
+                self._take_any(text, number, is_plain)
+        self._above += len(lines) - 1
+
+    def _take_usual(self, text: str, at: int, line: int) -> bool:
+        """Take a line of plain characters that is as mlperf-logging writes it; False for any other."""
+        head = HEAD.match(text, at)
+        if head is None or text.find(TOKEN, at + 1) >= 0 or _may_be_deep(text):
+            return False
+        begin = head.end()
+        try:
+            value, end = scan(text, begin)
+            if not text.startswith(METADATA, end):
+                return False
+            rest = text[end + len(METADATA) :]
+            metadata: Any = self._shared.get(rest)
+            if metadata is None:
+                metadata, length = scan(rest, 0)
+                if type(metadata) is not dict or rest[length:] != "}":
+                    return False
+                if len(self._shared) < MOST_KEPT:
+                    self._shared[rest] = metadata
+                else:
+                    metadata = rest[:-1].encode()
+        except (ValueError, RecursionError, StopIteration):
+            return False
+        if type(value) not in (float, int):
+            value = self._kept(value, text[begin:end])
+        time_ms, event_type, key = head.groups(str(None))
+        self.events.add(self._text(key), value, int(time_ms), self._text(event_type), metadata, line)
+        return True
+
+    def _take_any(self, text: str, line: int, is_plain: bool) -> None:
+        parsed = parse_line(text, line, is_plain=is_plain, remarks=self.remarks)
+        if isinstance(parsed, Problem):
+            self.problems.append(parsed)
+        elif parsed is not None:
+            key, value, time_ms, event_type, metadata, line = parsed
+            self.events.add(
+                self._text(key),
+                self._kept(value),
+                time_ms,
+                self._text(event_type),
+                self._kept(metadata),
+                line,
+            )
+
+    def _text(self, text: str) -> str:
+        """The text, or an equal one that is kept already."""
+        if len(self._texts) < MOST_KEPT:
+            return self._texts.setdefault(text, text)
+        return self._texts.get(text, text)
+
+    def _kept(self, value: Any, text: str | None = None) -> Any:
+        """A value of JSON, whose `text` may be known, as it is kept."""
+        if type(value) is str:
+            return self._text(value)
+        if type(value) not in (dict, list):
+            return value
+        if self._whole < MOST_KEPT:
+            self._whole += 1
+            return value
+        return (json.dumps(value) if text is None else text).encode()
+
+
+def _may_be_deep(text: str) -> bool:
+    return len(text) > 2 * files.DEEPEST and text.count("{") + text.count("[") > files.DEEPEST
 
 
 def foreign_format(content: bytes) -> str | None:
@@ -116,37 +245,43 @@ def foreign_format(content: bytes) -> str | None:
     return None
 
 
-def _lines(content: bytes) -> list[bytes]:
-    return LINE_END.split(content) if b"\r" in content else content.split(b"\n")
+def _lines(text: str) -> list[str]:
+    return LINE_END.split(text) if "\r" in text else text.split("\n")
 
 
 def names(path: Path, line: int, key: str) -> bool:
     """True if a line of a file has the name of a key, though it may be no event."""
-    lines = _lines(files.read_bytes(path, largest=LARGEST_BYTES))
-    return 0 < line <= len(lines) and f'"{key}"'.encode() in lines[line - 1]
+    above = 0
+    with files.opened(path) as file:
+        for block in _blocks(file):
+            lines = _lines(block.decode("utf-8", errors="replace"))
+            if above < line <= above + len(lines) and lines[line - above - 1]:  # an empty one is no line of the block
+                return f'"{key}"' in lines[line - above - 1]
+            above += len(lines) - 1
+    return False
 
 
 def first_value(path: Path, key: str) -> Any:
-    """Value of the first line of `key`, found without reading the others; None if there is none."""
+    """Value of the first line of `key`, found without reading the lines above it; None if there is none."""
     try:
         with files.opened(path) as file:
-            head = file.read(HEAD_BYTES)
-            event = _first(head, key)
-            if event is None and len(head) == HEAD_BYTES:
-                event = _first(files.read_bytes(path, largest=LARGEST_BYTES), key)
+            for block in _blocks(file):
+                event = _first(block.decode("utf-8", errors="replace"), key)
+                if event is not None:
+                    return event.value
     except OSError:
         return None
-    return None if event is None else event.value
+    return None
 
 
-def _first(content: bytes, key: str) -> Event | None:
-    quoted = f'"{key}"'.encode()
+def _first(text: str, key: str) -> Event | None:
+    quoted = f'"{key}"'
     start = 0
-    while (at := content.find(quoted, start)) >= 0:
-        start = max(start, content.rfind(b"\n", start, at) + 1, content.rfind(b"\r", start, at) + 1)
-        end = LINE_END.search(content, at)
-        line = content[start : end.start() if end else None]
-        event = parse_line(line.decode("utf-8", errors="replace"), 0)
+    while (at := text.find(quoted, start)) >= 0:
+        start = max(start, text.rfind("\n", start, at) + 1, text.rfind("\r", start, at) + 1)
+        end = LINE_END.search(text, at)
+        line = text[start : end.start() if end else None]
+        event = parse_line(line, 0)
         if isinstance(event, Event) and event.key == key:
             return event
         start += len(line)
@@ -154,7 +289,7 @@ def _first(content: bytes, key: str) -> Event | None:
 
 
 def parse_line(
-    text: str, line: int, *, is_plain: bool = False, remarks: dict[str, list[int]] | None = None
+    text: str, line: int, *, is_plain: bool = False, remarks: Remarks | None = None
 ) -> Event | Problem | None:
     """Parse one line: an event, a problem, or None for a line without the token. `is_plain` states that it has only
     `PLAIN` bytes. `remarks` collects the numbers of malformed lines that are read."""
@@ -166,7 +301,7 @@ def parse_line(
         fields, length = DECODER.raw_decode(rest)
         if length != len(rest):
             raise ValueError("there is text after the object")
-        if len(rest) > 2 * files.DEEPEST and rest.count("{") + rest.count("[") > files.DEEPEST:
+        if _may_be_deep(rest):
             files.refuse_depth(fields)
     except (ValueError, RecursionError):
         end = "" if rest.endswith("}") else " (the line ends in the middle)"
@@ -190,9 +325,10 @@ def parse_line(
     return Event(fields["key"], fields["value"], int(time_ms), event_type, metadata, line)
 
 
-def _remark(remarks: dict[str, list[int]] | None, message: str, line: int) -> None:
+def _remark(remarks: Remarks | None, message: str, line: int) -> None:
     if remarks is not None:
-        remarks.setdefault(message, []).append(line)
+        first, count = remarks.get(message, (line, 0))
+        remarks[message] = first, count + 1
 
 
 def _malformed(fields: Any) -> tuple[str | None, str]:

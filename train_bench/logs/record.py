@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from train_bench.core import files
 from train_bench.core.escape import plain
-from train_bench.core.event import Event
+from train_bench.core.event import Event, Events
+from train_bench.core.finite_number import finite_number
 from train_bench.core.job import exit_file
 from train_bench.errors import LogError
 from train_bench.logs import log
@@ -27,9 +28,6 @@ PROCESSOR_WAIT = "processor_wait"
 
 # In seconds: the kernel counts the time of others in ticks of 10 ms.
 TOO_SHORT_TO_TELL = 1.0
-
-# No seed and no count of samples has as many digits.
-LARGEST = 1e40
 
 
 class Evaluated(NamedTuple):
@@ -108,7 +106,7 @@ def number_of(path: Path) -> int:
 def make_record(read: Log, *, index: int, rules: BenchmarkRules, deaths: tuple[str, ...] = ()) -> RunRecord:
     """Make the record of a run. Invalid values (wrong types, several stops) become None or the first one; the rules
     decide whether they are allowed."""
-    first = _first_of_each(read.events)
+    first = read.events.first_of_each()
     seeds = _seeds(read.events)
     stop = first.get("run_stop")
     start = _last_before(read.events, "run_start", stop)
@@ -154,30 +152,24 @@ def make_record(read: Log, *, index: int, rules: BenchmarkRules, deaths: tuple[s
     )
 
 
-def _first_of_each(events: tuple[Event, ...]) -> dict[str, Event]:
-    first: dict[str, Event] = {}
-    for event in events:
-        first.setdefault(event.key, event)
-    return first
-
-
-def _last_before(events: tuple[Event, ...], key: str, stop: Event | None) -> Event | None:
+def _last_before(events: Events, key: str, stop: Event | None) -> Event | None:
     """Last event of `key` before the stop: a run that was started twice in one log is timed from the later start, as
     official summaries do."""
     last_line = stop.line if stop else math.inf
-    return next((event for event in reversed(events) if event.key == key and event.line < last_line), None)
+    before = [event for event in events.of(key) if event.line < last_line]
+    return before[-1] if before else None
 
 
-def _evaluations(events: tuple[Event, ...], stop: Event | None, counted: str) -> tuple[Evaluated, ...]:
+def _evaluations(events: Events, stop: Event | None, counted: str) -> tuple[Evaluated, ...]:
     """Evaluations of a run. Metrics on separate lines (the line names each) are one evaluation if they share a
     position."""
     last_line = stop.line if stop else math.inf
     evaluations: list[Evaluated] = []
     together: dict[float | None, int] = {}
-    for event in events:
-        if event.key not in EVALUATION or event.line >= last_line:
+    for event in events.of(*EVALUATION):
+        if event.line >= last_line:
             continue
-        position = _number(event.metadata.get("epoch_num" if counted == TRAIN_SAMPLES else counted))
+        position = finite_number(event.metadata.get("epoch_num" if counted == TRAIN_SAMPLES else counted))
         metric = event.metadata.get("metric")
         value = _finite({metric: event.value} if isinstance(metric, str) else event.value)
         evaluated = Evaluated(position=position, value=value, time_ms=event.time_ms, line=event.line)
@@ -191,12 +183,10 @@ def _evaluations(events: tuple[Event, ...], stop: Event | None, counted: str) ->
     return tuple(evaluations)
 
 
-def _deciding(
-    evaluations: tuple[Evaluated, ...], rules: BenchmarkRules, events: tuple[Event, ...]
-) -> Evaluated | None:
+def _deciding(evaluations: tuple[Evaluated, ...], rules: BenchmarkRules, events: Events) -> Evaluated | None:
     """Deciding evaluation: the last; if metrics are logged on separate lines, and late, the first that reached the
     target."""
-    if any(event.key in EVALUATION and "metric" in event.metadata for event in events):
+    if any("metric" in event.metadata for event in events.of(*EVALUATION)):
         for item in evaluations:
             if rules.target.reached(rules.target.quality_of(item.value)):
                 return item
@@ -216,12 +206,12 @@ def _convergence(last: Evaluated | None, trained: Event | None, counted: str) ->
     return (None if position is None else round(position, 3)), "epoch_num"
 
 
-def _seeds(events: tuple[Event, ...]) -> tuple[tuple[str, int, int], ...]:
+def _seeds(events: Events) -> tuple[tuple[str, int, int], ...]:
     seeds = []
-    for event in events:
-        seed = _seed_of(event) if event.key == "seed" else None
+    for event in events.of("seed"):
+        seed = _seed_of(event)
         if seed is not None:
-            lineno = _number(event.metadata.get("lineno"))
+            lineno = finite_number(event.metadata.get("lineno"))
             seeds.append((str(event.metadata.get("file")), int(lineno or 0), seed))
     return tuple(seeds)
 
@@ -245,26 +235,19 @@ def _processor_lost(event: Event | None) -> float | None:
     value = event.value if event else None
     if not isinstance(value, Mapping):
         return None
-    seconds = _number(value.get("seconds"))
-    return 0.0 if seconds is not None and seconds < TOO_SHORT_TO_TELL else _number(value.get("lost"))
+    seconds = finite_number(value.get("seconds"))
+    return 0.0 if seconds is not None and seconds < TOO_SHORT_TO_TELL else finite_number(value.get("lost"))
 
 
 def _between(start: Event | None, stop: Event | None) -> float | None:
     return (stop.time_ms - start.time_ms) / 60_000 if start and stop else None
 
 
-def _number(value: Any) -> float | None:
-    """A number whose products and sums with a few others stay finite."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        return None
-    return value if abs(value) < LARGEST else None
-
-
 def _finite(value: Any) -> Any:
     """Values for strict JSON: None for everything but finite numbers and objects of such."""
     if isinstance(value, Mapping):
-        return {str(name): _number(item) for name, item in value.items()}
-    return _number(value)
+        return {str(name): finite_number(item) for name, item in value.items()}
+    return finite_number(value)
 
 
 def _accelerators(first: Mapping[str, Event]) -> int | None:
@@ -273,7 +256,7 @@ def _accelerators(first: Mapping[str, Event]) -> int | None:
 
 
 def _integer(event: Event | None) -> int | None:
-    value = _number(event.value) if event else None
+    value = finite_number(event.value) if event else None
     return int(value) if value is not None else None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from train_bench.core.event import Event
+from train_bench.core.event import Event, Events
 from train_bench.logs.log import Log
 
 FAILED, RESTORED = "run_failed", "run_restored"
@@ -64,7 +64,7 @@ class Restarts:
 
 def without_lost_work(read: Log) -> Log:
     """The log without its lost work; unchanged if there is none."""
-    if not any(event.key == RESTORED for event in read.events):
+    if RESTORED not in read.events.keys:
         return read
     kept: list[Event] = []
     ends: list[int] = []  # length of `kept` at the start of the clock, and after each evaluation
@@ -78,21 +78,20 @@ def without_lost_work(read: Log) -> Log:
         kept.append(event)
         if event.key == "eval_stop" or (event.key == "run_start" and not ends):
             ends.append(len(kept))
-    return replace(read, events=tuple(kept))
+    return replace(read, events=Events(kept))
 
 
 def restarts_of(read: Log) -> Restarts | None:
     """Costs of failures and checkpoints of a run; None if it had neither, or has no end."""
-    if OWN.isdisjoint(event.key for event in read.events):
+    if OWN.isdisjoint(read.events.keys):
         return None
-    ends = ("run_start", "run_stop")
-    times = {event.key: event.time_ms for event in reversed(read.events) if event.key in ends}
-    if len(times) < 2:
+    start, stop = read.events.first("run_start"), read.events.first("run_stop")
+    if start is None or stop is None:
         return None
-    since = times["run_start"]
+    since = start.time_ms
     failed_at = last_failed = saving = None
     failures = restored = checkpoints = lost = restarting = last = writing = training = 0
-    for event in read.events:
+    for event in read.events.of(*OWN):
         if event.key == FAILED:
             failures += 1
             last_failed = _whole(event.value, "time_ms") or event.time_ms
@@ -116,7 +115,7 @@ def restarts_of(read: Log) -> Restarts | None:
         failures=failures,
         restored=restored,
         checkpoints=checkpoints,
-        seconds=(times["run_stop"] - times["run_start"]) / 1000,
+        seconds=(stop.time_ms - start.time_ms) / 1000,
         lost_seconds=lost / 1000,
         restart_seconds=restarting / 1000,
         last_restarts=last / 1000,

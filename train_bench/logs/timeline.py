@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from train_bench.core.event import Event
+from train_bench.core.event import Event, Events
 from train_bench.logs.log import TOKEN, parse_line
 from train_bench.logs.record import RunRecord
 
@@ -47,7 +47,7 @@ class Timeline:
 
 def read_timeline(record: RunRecord, content: bytes, cited: Collection[int]) -> Timeline:
     """Read the log of `record` again; keep its `cited` lines. The content is untrusted data."""
-    events: list[Event] = []
+    events = Events()
     lines: dict[int, str] = {}
     token = TOKEN.encode()
     for number, raw in enumerate(content.splitlines(), start=1):
@@ -56,7 +56,7 @@ def read_timeline(record: RunRecord, content: bytes, cited: Collection[int]) -> 
         if token in raw:
             parsed = parse_line(raw.decode("utf-8", errors="replace"), number)
             if isinstance(parsed, Event):
-                events.append(parsed)
+                events.add(*parsed)
     return Timeline(phases=phases_of(record, events), values=_values(events), lines=lines)
 
 
@@ -78,32 +78,33 @@ def _values(events: Iterable[Event]) -> dict[str, tuple[str, ...]]:
     return {key: tuple(distinct) for key, distinct in values.items()}
 
 
-def phases_of(record: RunRecord, events: Sequence[Event]) -> Phases | None:
+def phases_of(record: RunRecord, events: Events) -> Phases | None:
     """Phases of a log; None if its clock never started."""
     begin = record.started_ms
     if begin is None:
         return None
-    last = max((event.time_ms for event in events), default=begin)
+    last = max(events.times, default=begin)
     end = last if record.minutes is None else begin + round(record.minutes * 60_000)
     blocks = [span for kind in BLOCKS for span in _spans(events, kind, begin, end)]
     evaluations = _spans(events, "eval", begin, end)
     evaluating, busy = _length(evaluations), _length([*blocks, *evaluations])
     first = min((start for start, _ in (*blocks, *evaluations)), default=begin)
-    opened = next((event.time_ms for event in events if event.key == "init_start"), None)
+    init = events.first("init_start")
+    opened = None if init is None else init.time_ms
     return Phases(
         init=_minutes(begin - opened) if opened is not None and opened <= begin else None,
         data=_minutes(first - begin),
         train=_minutes(busy - evaluating),
-        evaluation=_minutes(evaluating) if any(event.key == "eval_start" for event in events) else None,
+        evaluation=_minutes(evaluating) if "eval_start" in events.keys else None,
         other=_minutes(max(0, end - first - busy)),
     )
 
 
-def _spans(events: Iterable[Event], kind: str, begin: int, end: int) -> list[Span]:
+def _spans(events: Events, kind: str, begin: int, end: int) -> list[Span]:
     """Intervals from each start to the next stop, clipped to the clock. An open one ends with it."""
     spans: list[Span] = []
     opened: int | None = None
-    for event in events:
+    for event in events.of(f"{kind}_start", f"{kind}_stop"):
         if event.key == f"{kind}_start" and opened is None:
             opened = event.time_ms
         elif event.key == f"{kind}_stop" and opened is not None:

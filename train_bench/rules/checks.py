@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
-from train_bench.core.event import Event, OtherMetadata
+from train_bench.core.event import Event, Events, OtherMetadata
 from train_bench.rules.errata import Erratum
 from train_bench.rules.rulefile import OF_NUMBERS, Check, KeyRule, RuleFile
 from train_bench.rules.ruleset import BenchmarkRules
@@ -72,8 +72,7 @@ class _Line:
 
 def check(rules: BenchmarkRules, events: Iterable[Event]) -> list[Failure]:
     """All rules that the lines of one run break."""
-    checking = Checking(rules)
-    checking.feed(*events)
+    checking = Checking(rules, events)
     return checking.finish()
 
 
@@ -112,13 +111,14 @@ def _alternatives(failure: Failure) -> set[str]:
 class Checking:
     """The rule files over the lines of one log, which may still be growing."""
 
-    def __init__(self, rules: BenchmarkRules) -> None:
+    def __init__(self, rules: BenchmarkRules, events: Iterable[Event] = ()) -> None:
         self._rules = rules
-        self._events: list[Event] = []
+        self._events = events if isinstance(events, Events) else Events(events)
         self._files: list[_FileCheck] = []
         self._asked: set[str] = set()
         self._absent: list[Failure] = []
         self._enqueue(rules.start)
+        self._catch_up()
 
     @property
     def crash(self) -> str | None:
@@ -129,7 +129,8 @@ class Checking:
 
     def feed(self, *events: Event) -> None:
         """Feed the next lines. Files share nothing, so each may take all lines before the next does."""
-        self._events += events
+        for event in events:
+            self._events.add(*event)
         self._catch_up()
 
     def broken_so_far(self) -> list[Failure]:
@@ -204,6 +205,23 @@ def _hashable(value: Any) -> Any:
     return (list, tuple(map(_hashable, value))) if isinstance(value, list) else value
 
 
+@dataclass(slots=True)
+class _Logged:
+    """Values of one key: their number, the first and the last, and True if one differs from the first."""
+
+    count: int = 0
+    first: Any = None
+    last: Any = None
+    differ: bool = False
+
+    def add(self, value: Any) -> None:
+        if not self.count:
+            self.first = value
+        self.count += 1
+        self.last = value
+        self.differ = self.differ or bool(value != self.first)
+
+
 class _FileCheck:
     """Evaluation of one rule file: its shared state and its failures so far."""
 
@@ -216,7 +234,7 @@ class _FileCheck:
         known = {"enqueue_config": enqueue, "is_integer": _is_integer, "math": math, **OF_NUMBERS}
         self._state: dict[str, Any] = {"s": {}, **known}
         self._seen = 0
-        self._values: dict[str, list[Any]] = {key: [] for key in file.keys}
+        self._logged = {key: _Logged() for key in file.keys}
         self._reached: set[str] = set()
         if file.begin is not None and not self.wants_whole_log:
             exec(file.begin, self._state)
@@ -227,7 +245,7 @@ class _FileCheck:
         state = self._state["s"]
         state.update({name: IndexedList(value) for name, value in state.items() if type(value) is list})
 
-    def begin_whole(self, events: Sequence[Event]) -> None:
+    def begin_whole(self, events: Events) -> None:
         """Run BEGIN code that reads the whole log, and may add lines of its own to it."""
         lines = [_line(event) for event in events]
         self.wants_whole_log = False
@@ -240,12 +258,11 @@ class _FileCheck:
         for line in lines:
             self._run(line)
 
-    def catch_up(self, events: Sequence[Event]) -> None:
+    def catch_up(self, events: Events) -> None:
         """Run the lines added since the last call."""
-        keys, start, self._seen = self.keys, self._seen, len(events)
-        for event in events[start:] if start else events:
-            if event.key in keys:
-                self._run(_line(event))
+        since, self._seen = self._seen, len(events)
+        for event in events.of(*self.keys, since=since):
+            self._run(_line(event))
 
     def _run(self, line: _Line) -> None:
         rule = self.keys.get(line.key)
@@ -253,9 +270,9 @@ class _FileCheck:
             return
         state, failures = self._state, self.failures
         scope = {"ll": line, "v": line.value}
-        values = self._values[line.key]
-        values.append(line.value["value"])
-        first = len(values) == 1
+        logged = self._logged[line.key]
+        logged.add(line.value["value"])
+        first = logged.count == 1
         if first or not line.key.startswith(FIRST_ONE_ONLY):
             if rule.before is not None:
                 failures += _execute(rule.before, line, state, scope)
@@ -285,12 +302,12 @@ class _FileCheck:
                 kind="target",
                 key=key,
                 rule=_filled(rule.at_least_one.text, self._state["s"]),
-                value=self._values[key][-1],
+                value=self._logged[key].last,
             )
             for key, rule in self.keys.items()
-            if rule.at_least_one is not None and self._values[key] and key not in self._reached
+            if rule.at_least_one is not None and self._logged[key].count and key not in self._reached
         ]
-        return targets + _counted(self.keys, self._values) + self._ended()
+        return targets + _counted(self.keys, self._logged) + self._ended()
 
     def _ended(self) -> list[Failure]:
         try:
@@ -378,26 +395,29 @@ def _broken(line: _Line, rule: str) -> Failure:
     return Failure(kind="check", key=line.key, rule=rule, line=line.lineno, value=line.value["value"])
 
 
-def _counted(keys: Mapping[str, KeyRule], counts: Mapping[str, list[Any]]) -> list[Failure]:
+def _counted(keys: Mapping[str, KeyRule], of_each: Mapping[str, _Logged]) -> list[Failure]:
     failures = []
     reported: set[frozenset[str]] = set()
     for key, rule in keys.items():
         requirement = rule.requirement
         if requirement is None or requirement == "OPTIONAL":
             continue
-        values = counts[key]
+        logged = of_each[key]
         alternatives = frozenset({key, *_named_alternatives(requirement)})
         if requirement.startswith("AT_LEAST_ONE_OR"):
-            missing = not any(counts.get(name) for name in alternatives) and alternatives not in reported
+            missing = (
+                not any(name in of_each and of_each[name].count for name in alternatives)
+                and alternatives not in reported
+            )
             reported.add(alternatives)
         elif requirement == "EXACTLY_ONE":
-            missing = not values or any(value != values[0] for value in values)
+            missing = not logged.count or logged.differ
         elif requirement == "AT_LEAST_ONE":
-            missing = not values
+            missing = not logged.count
         else:
-            missing = len(values) < _least(requirement)
+            missing = logged.count < _least(requirement)
         if missing:
-            failures.append(Failure(kind="count", key=key, rule=requirement, value=len(values)))
+            failures.append(Failure(kind="count", key=key, rule=requirement, value=logged.count))
     return failures
 
 

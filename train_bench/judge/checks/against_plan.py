@@ -62,7 +62,7 @@ def _values(job: Mapping[str, Any], record: RunRecord, log: Log, rules: Benchmar
     the ranks."""
     hyperparameters = mapping(mapping(job.get("config")).get("hyperparameters"))
     decided = {**mapping(job.get("announcement")), **hyperparameters, "seed": job.get("seed")}
-    for event in log.events:
+    for event in log.events.of(*decided):
         due = decided.get(event.key)
         if due is not None and event.value != due:
             message = (
@@ -74,7 +74,7 @@ def _values(job: Mapping[str, Any], record: RunRecord, log: Log, rules: Benchmar
 
 def _digest(planned: Planned, record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
     """Digest of the plan in the log. A program of the user's own need not log it."""
-    logged = [event for event in log.events if event.key == PLAN_DIGEST]
+    logged = list(log.events.of(PLAN_DIGEST))
     if not logged and not planned.jobs[record.index].get("command"):
         message = (
             f"The log has no {PLAN_DIGEST}, so it cannot be verified that the run used plan.json next to it."

@@ -11,7 +11,7 @@ from train_bench.rules.allowed import OPEN
 def check_interruptions(case: LogCase) -> list[Finding]:
     """Restarts of a run, in every round: the closed division takes runs that were not interrupted."""
     record, log, rules = case.record, case.log, case.rules
-    lines = [event for event in log.events if event.key in (FAILED, RESTORED)]
+    lines = list(log.events.of(FAILED, RESTORED))
     if not lines:
         return []
     first, times = lines[0], sum(event.key == RESTORED for event in lines)

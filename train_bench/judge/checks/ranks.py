@@ -31,14 +31,14 @@ def check_ranks(case: LogCase) -> Iterator[Finding]:
     record, log, rules = case.record, case.log, case.rules
     world_size, of_command = case.world_size, case.of_command
     yield from _different_models(record, log, rules)
-    logged = any(event.key == REPLICAS for event in log.events)
+    logged = REPLICAS in log.events.keys
     if record.status == SUCCESS and world_size is not None and (logged or not of_command):
         yield from _not_compared(record, log, rules, world_size)
     yield from _disturbed(record, log, rules, planned=world_size is not None and not of_command)
 
 
 def _different_models(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
-    for event in (event for event in log.events if event.key == REPLICAS):
+    for event in log.events.of(REPLICAS):
         compared = event.value if isinstance(event.value, Mapping) else {}
         if compared.get("equal") is not True:
             message = (
@@ -55,7 +55,7 @@ def _different_models(record: RunRecord, log: Log, rules: BenchmarkRules) -> Ite
 def _not_compared(record: RunRecord, log: Log, rules: BenchmarkRules, world_size: int) -> Iterator[Finding]:
     """Missing comparison of the models. A run whose ranks ended before it is one that failed, not one that broke a
     rule."""
-    compared = [event.value for event in log.events if event.key == REPLICAS]
+    compared = [event.value for event in log.events.of(REPLICAS)]
     sizes = [one.get("ranks") for one in compared if isinstance(one, Mapping)]
     if world_size == 1 or sizes == [world_size]:
         return
@@ -68,7 +68,7 @@ def _not_compared(record: RunRecord, log: Log, rules: BenchmarkRules, world_size
 
 
 def _disturbed(record: RunRecord, log: Log, rules: BenchmarkRules, *, planned: bool) -> Iterator[Finding]:
-    lines = [event for event in log.events if event.key == PROCESSOR_WAIT]
+    lines = list(log.events.of(PROCESSOR_WAIT))
     if not any(isinstance(event.value, Mapping) for event in lines):
         if lines or (planned and rules.strict and record.status == SUCCESS):
             message = "The log does not have the ranks' wait for CPUs (processor_wait; available on Linux)."

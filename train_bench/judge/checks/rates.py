@@ -29,7 +29,7 @@ STEPS, EPOCHS, SAMPLES = "warmup_steps", "warmup_epochs", "warmup_samples"
 def check_rates(case: LogCase) -> Iterator[Finding]:
     """Learning rates of the run against those announced in the log; no check without rates or a base rate."""
     record, log, rules = case.record, case.log, case.rules
-    event = next((event for event in log.events if event.key == RATES), None)
+    event = log.events.first(RATES)
     if event is None or event.value is None:
         return
     try:

@@ -6,8 +6,7 @@ findings are for review. In a strict round they are rules.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from train_bench.core.digits import distinct
@@ -57,7 +56,7 @@ def _another_benchmark(record: RunRecord, rules: BenchmarkRules) -> Iterator[Fin
 
 
 def _warm_caches(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
-    warm = [event for event in log.events if event.key == "cache_clear" and event.value is not True]
+    warm = [event for event in log.events.of("cache_clear") if event.value is not True]
     if warm and not rules.uncleared_cache_allowed:
         message = f"cache_clear is {warm[0].value!r}: the run began with warm caches, which {rules.ruleset} forbids."
         yield finding(record, rules, "cache_clear", message, line=warm[0].line, key="cache_clear")
@@ -76,14 +75,15 @@ def initialisation(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding
 
 
 def _out_of_order(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
-    for before, event in zip(log.events, log.events[1:], strict=False):
-        if event.time_ms < before.time_ms:
-            message = (
-                f"{event.key} is logged at {event.time_ms} ms, {before.time_ms - event.time_ms} ms before the "
-                f"line above it; timestamps go backwards, so the time cannot be trusted."
-            )
-            yield finding(record, rules, "time", message, line=event.line, key=event.key, value=event.time_ms)
-            return
+    at = log.events.first_backwards()
+    if at is None:
+        return
+    before, event = log.events[at - 1], log.events[at]
+    message = (
+        f"{event.key} is logged at {event.time_ms} ms, {before.time_ms - event.time_ms} ms before the "
+        f"line above it; timestamps go backwards, so the time cannot be trusted."
+    )
+    yield finding(record, rules, "time", message, line=event.line, key=event.key, value=event.time_ms)
 
 
 def _no_time(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
@@ -101,9 +101,9 @@ def _no_time(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Fin
             message = "run_start and run_stop have the same time; run_stop has to be after run_start."
         yield finding(record, rules, "no_time", message, key="run_stop", value=record.minutes, grade=BREAKS)
         return
-    trained = [event.time_ms for event in log.events if event.key in TRAINED]
     start_ms, stop_ms = _timed(record)
-    if trained and not any(start_ms <= time_ms <= stop_ms for time_ms in trained):
+    trained = not TRAINED.isdisjoint(log.events.keys)
+    if trained and not any(start_ms <= event.time_ms <= stop_ms for event in log.events.of(*TRAINED)):
         message = (
             f"No block, epoch or evaluation ends in the {record.minutes:.6f} minutes between run_start and "
             "run_stop; the timed interval has no training."
@@ -122,8 +122,8 @@ def _outside(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Fin
         return
     reported = set()
     start_ms, stop_ms = _timed(record)
-    for event in log.events:
-        if event.key not in TRAINING or start_ms <= event.time_ms <= stop_ms:
+    for event in log.events.of(*TRAINING):
+        if start_ms <= event.time_ms <= stop_ms:
             continue
         when = "before run_start" if event.time_ms < start_ms else "after run_stop"
         if when in reported:
@@ -153,19 +153,18 @@ def _timed(record: RunRecord) -> tuple[int, int]:
 
 def _blocks(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
     """Unpaired blocks and epochs, except for the one in which the run ends, and gaps between blocks."""
-    counts = Counter(event.key for event in log.events)
     for kind in ("block", "epoch"):
-        starts, stops = counts[f"{kind}_start"], counts[f"{kind}_stop"]
+        starts, stops = log.events.count(f"{kind}_start"), log.events.count(f"{kind}_stop")
         if not 0 <= starts - stops <= 1:
             message = (
                 f"There are {starts} {kind}_start and {stops} {kind}_stop lines; they have to pair up, "
                 "except where the run ends."
             )
             yield finding(record, rules, kind, message, key=f"{kind}_stop", value=stops)
-    yield from _gaps(record, rules, [event for event in log.events if event.key == "block_start"])
+    yield from _gaps(record, rules, log.events.of("block_start"))
 
 
-def _gaps(record: RunRecord, rules: BenchmarkRules, starts: Sequence[Event]) -> Iterator[Finding]:
+def _gaps(record: RunRecord, rules: BenchmarkRules, starts: Iterable[Event]) -> Iterator[Finding]:
     due: float | None = None
     for event in starts:
         first, count = _numbered(event, "first_epoch_num"), _numbered(event, "epoch_count")

@@ -23,7 +23,7 @@ AFTER_THE_END = frozenset(
 def check_rule_files(case: LogCase) -> list[Finding]:
     """Every broken rule but that of the target, which decides about convergence."""
     record, log, rules, failures = case.record, case.log, case.rules, case.failures
-    logged = {event.key for event in log.events}
+    logged = log.events.keys
     return [
         broken_rule(record.file, failure, rules, logged)
         for failure in failures

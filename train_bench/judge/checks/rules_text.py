@@ -16,10 +16,10 @@ def check_rules_text(case: LogCase) -> Iterator[Finding]:
     record, log, rules = case.record, case.log, case.rules
     if record.announced.get("submission_division") != CLOSED:
         return
-    values = {event.key: event.value for event in reversed(log.events)}
-    lines = {event.key: event.line for event in reversed(log.events)}
+    first = log.events.first_of_each()
+    values = {key: event.value for key, event in first.items()}
     for one in departures(rules, values):
         found = finding(
-            record, rules, "rules_text", str(one), line=lines[one.key], key=one.key, value=one.value
+            record, rules, "rules_text", str(one), line=first[one.key].line, key=one.key, value=one.value
         )
         yield replace(found, allowed=one.allowed, paragraph=one.section)

@@ -29,10 +29,8 @@ def check_samples(case: LogCase) -> Iterator[Finding]:
     campaigns."""
     record, log, rules = case.record, case.log, case.rules
     planned = case.world_size is not None and not case.of_command
-    events = {
-        event.key: event for event in reversed(log.events) if event.key in (DATA, ORDER, "eval_samples")
-    }
-    events |= {event.key: event for event in log.events if event.key == RESTORED}
+    named = (log.events.first(DATA), log.events.first(ORDER), log.events.first("eval_samples"))
+    events = {event.key: event for event in (*named, log.events.last(RESTORED)) if event is not None}
     if planned and rules.strict and record.status == SUCCESS:
         yield from _missing(record, rules, events)
     for key, judged in ((DATA, _data), (ORDER, _order)):

@@ -10,7 +10,7 @@ from train_bench.rules.allowed import OPEN
 
 def _what_is_there(log: Log) -> str:
     """Reason that a log has no seed: there is none, or what is there is none."""
-    event = next((event for event in log.events if event.key == "seed"), None)
+    event = log.events.first("seed")
     if event is not None:
         return f"The seed is {event.value!r:.80}, and a seed is a whole number"
     unread = next((one for one in log.problems if one.line and names(log.path, one.line, "seed")), None)

@@ -35,16 +35,14 @@ NO_OWNER = "the clock is the program's own"
 
 def logged_keys(log: Log) -> frozenset[str]:
     """Subset of these keys that a log has, with a value."""
-    keys = {
-        event.key for event in log.events if event.key in (*MEANING, WRITTEN_BY) and event.value is not None
-    }
-    watched = [mapping(event.value) for event in log.events if event.key == DATA_BEFORE_RUN_START]
+    keys = {event.key for event in log.events.of(*MEANING, WRITTEN_BY) if event.value is not None}
+    watched = [mapping(event.value) for event in log.events.of(DATA_BEFORE_RUN_START)]
     return frozenset(keys | {DATA_BEFORE_RUN_START for one in watched if one.get("unknown") is None})
 
 
 def program_facts(log: Log, record: RunRecord) -> ProgramFacts:
     """What a program has logged of its ranks: through `Benchmark`, else by the numbers of nodes and accelerators."""
-    last = {event.key: event.value for event in log.events if event.key in (PROGRAM_RANKS, PRECISION)}
+    last = {event.key: event.value for event in log.events.of(PROGRAM_RANKS, PRECISION)}
     told = mapping(last.get(PROGRAM_RANKS))
     devices, precision = told.get("devices"), last.get(PRECISION)
     return ProgramFacts(
@@ -100,8 +98,8 @@ def check_program_log(case: LogCase) -> Iterator[Finding]:
     if not case.of_command:
         return
     record, log, rules = case.record, case.log, case.rules
-    started = next((event for event in log.events if event.key == "init_start"), None)
-    for event in log.events:
+    started = log.events.first("init_start")
+    for event in log.events.of("init_stop", DATA_BEFORE_RUN_START, LARGEST_DELAY_MS):
         if event.key == "init_stop" and started is not None and event.time_ms == started.time_ms:
             message = (
                 "init_start and init_stop have the same time, so the duration of the initialisation is "

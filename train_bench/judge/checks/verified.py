@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.core import files
+from train_bench.core.finite_number import LARGEST
 from train_bench.errors import LogError
-from train_bench.logs.record import LARGEST, RunRecord
+from train_bench.logs.record import RunRecord
 
 
 def path_of(log: Path) -> Path:

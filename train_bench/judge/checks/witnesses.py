@@ -3,10 +3,9 @@ launching process, in the record of the attempt. The log was written by neither 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
-from typing import Any
 
+from train_bench.core.finite_number import finite_number
 from train_bench.judge.checks.campaign_checks import attempts_at
 from train_bench.judge.checks.case import EntryCase, LogCase
 from train_bench.judge.finding import Finding, finding
@@ -23,6 +22,9 @@ PARENT_SECONDS = 2.5
 MOST_LOST = 0.95
 """Share of the processors' time, lost to other processes, above which these times grow no further."""
 
+LARGEST_SECONDS = 1e12
+"""No run takes as long; larger numbers measure nothing."""
+
 SHARE = 0.05
 """Share of a run by which two clocks may differ besides."""
 
@@ -31,8 +33,9 @@ def check_rank_clock(case: LogCase) -> Iterator[Finding]:
     """The window of the log against the ranks' monotonic clock. A run that started again has this clock of its last
     start alone, which may only be shorter."""
     record, rules = case.as_logged[0], case.rules
-    for event in case.log.events:
-        seconds = _number(event.value.get("seconds")) if _is_wait(event.key, event.value) else None
+    for event in case.log.events.of(PROCESSOR_WAIT):
+        waited = event.value if isinstance(event.value, Mapping) else {}
+        seconds = finite_number(waited.get("seconds"), below=LARGEST_SECONDS)
         if seconds is None or record.minutes is None:
             continue
         if seconds > _longest(record, RANKS_SECONDS):
@@ -45,7 +48,7 @@ def check_parent_clock(case: EntryCase, record: RunRecord) -> Iterator[Finding]:
     attempts = attempts_at(case.location, record.index)
     if not attempts or record.minutes is None:
         return
-    seconds = _number(attempts[-1].get("clock_seconds"))
+    seconds = finite_number(attempts[-1].get("clock_seconds"), below=LARGEST_SECONDS)
     if seconds is not None and seconds > _longest(record, PARENT_SECONDS):
         message = _contradiction(
             record, f"the launching process saw {seconds:.1f} s from run_start to run_stop"
@@ -62,12 +65,3 @@ def _longest(record: RunRecord, slack: float) -> float:
     which the log says and the verdict shows."""
     lost = min(max(0.0, record.processor_lost or 0.0), MOST_LOST)
     return (record.minutes or 0.0) * 60 * (1 + SHARE) + slack / (1 - lost)
-
-
-def _is_wait(key: str, value: Any) -> bool:
-    return key == PROCESSOR_WAIT and isinstance(value, Mapping)
-
-
-def _number(value: Any) -> float | None:
-    known = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e12
-    return float(value) if known and math.isfinite(value) else None

@@ -72,9 +72,7 @@ def _seeds(read: Log) -> tuple[tuple[tuple[Any, Any, int], ...], str | None]:
     if not reads(read):
         return (), "it has lines that are not read"
     seeds = []
-    for event in read.events:
-        if event.key != "seed":
-            continue
+    for event in read.events.of("seed"):
         metadata = raw_metadata(event)
         try:
             seed = metadata["file"], metadata["lineno"], int(event.value)
@@ -96,14 +94,13 @@ def _roles(key: str) -> frozenset[str]:
 
 def _rcp_facts(read: Log, rules: BenchmarkRules) -> RcpFacts:
     reading = _RcpReading(rules)
-    roles = {key: known for key in {event.key for event in read.events} if (known := _roles(key))}
+    roles = {key: known for key in read.events.keys if (known := _roles(key))}
     try:
         for problem in read.problems:
             if problem.official == REFUSED and any(word in problem.text for word in WORDS):
                 raise OfficialCrash(f"line {problem.line} is {problem.message}")
-        for event in read.events:
-            if event.key in roles:
-                reading.take(event, roles[event.key])
+        for event in read.events.of(*roles):
+            reading.take(event, roles[event.key])
     except OfficialCrash as error:
         return RcpFacts(crash=str(error))
     except Exception as error:
