@@ -168,6 +168,37 @@ def test_the_description_holds_what_was_found_and_what_is_stated_as_text(mini_ca
     assert described["status"] == "Research, Development, or Internal (RDI)"
 
 
+def of_a_program(folder, *hosts):
+    """The campaign as one of a program of the user's own, whose logs name these hosts."""
+    files_of(folder, "mini-1.0", "resnet_mini", software={"program": {"files": {}}})
+    for log, count in zip(sorted(folder.glob("result_*.txt")), hosts, strict=True):
+        content = {"namespace": "", "time_ms": 1, "event_type": "POINT_IN_TIME", "key": "program_ranks"}
+        value = {"value": {"ranks": 8, "hosts": count, "devices": ["cuda"]}}
+        where = {"metadata": {"file": "x.py", "lineno": 1}}
+        log.write_text(f":::MLLOG {json.dumps(content | value | where)}\n{log.read_text()}")
+    return folder
+
+
+def test_the_hosts_that_a_program_names_in_its_logs_are_described_and_not_those_of_the_plan(
+    mini_campaign, tmp_path
+):
+    folder = package(of_a_program(mini_campaign, 2, 2, 2, 2, 2), to=tmp_path / "out", force=True)
+    assert json.loads((folder / "systems" / "box.json").read_text())["number_of_nodes"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "stated", "sentence"),
+    [
+        ((2, 2, 2, 2, 4), {}, "its runs had 2 and 4 hosts; a system has one number"),
+        ((2, 2, 2, 2, None), {}, "its runs had 1 and 2 hosts; a system has one number"),
+        ((2, 2, 2, 2, 2), {"number_of_nodes": "8"}, r"stated as '8', but \S+ ran on 2"),
+    ],
+)
+def test_hosts_that_contradict_each_other_are_refused(mini_campaign, tmp_path, hosts, stated, sentence):
+    with pytest.raises(RequestError, match=sentence):
+        package(of_a_program(mini_campaign, *hosts), to=tmp_path / "out", stated=stated, force=True)
+
+
 def test_of_our_own_round_the_official_checkers_are_not_asked(mini_campaign, tmp_path):
     folder = package(mini_campaign, to=tmp_path / "out", force=True)
     *_, last = packaging.opinions(folder, "mini-1.0", [NOWHERE])

@@ -86,6 +86,15 @@ def test_energy_above_idle_takes_off_the_idle_power_that_the_logs_of_a_campaign_
     power_log(folder / "node_1.txt", STEADY, source="NVML 0")
     assert energy_of(record).above_idle is None
     assert energy_of(record).joules == pytest.approx(2 * 400 * 60)
+    reason = "power/result_0/node_1.txt states no idle power (idle_watts of power_measurement_start)"
+    assert energy_of(record).above_idle_reason == reason
+    assert energy.above_idle_reason is None
+    power_log(folder / "node_1.txt", STEADY, idle_watts="low")
+    reason = "power/result_0/node_1.txt has idle_watts 'low', which is no number of watts"
+    assert energy_of(record).above_idle_reason == reason
+    power_log(folder / "node_1.txt", STEADY, idle_watts=50)
+    power_log(folder / "sw_0.txt", [(0, "interconnect_power_est", {"value": 50})])
+    assert energy_of(record).above_idle_reason.startswith("power/result_0/sw_0.txt states no idle power")
 
 
 @pytest.mark.parametrize(

@@ -36,12 +36,15 @@ def _framework(plan: Mapping[str, Any], packages: Mapping[str, str]) -> str:
     return "" if jobs_of(plan)[0].get("command") else f"PyTorch {packages['torch']}"
 
 
-def describe_campaign(plan: Mapping[str, Any], machine: Mapping[str, Any]) -> dict[str, str]:
-    """System description from a campaign's plan and system.json. Raises `KeyError` for a missing one."""
+def describe_campaign(
+    plan: Mapping[str, Any], machine: Mapping[str, Any], hosts: int | None = None
+) -> dict[str, str]:
+    """System description from a campaign's plan and system.json, and the number of `hosts` that a user's own program
+    has logged. Raises `KeyError` for a missing one."""
     packages = dict(machine["packages"])
     others = {"python": machine["python"], "cuda": machine["cuda"], "linux": machine["kernel"]} | packages
     return {
-        "number_of_nodes": str(jobs_of(plan)[0]["nodes"]),
+        "number_of_nodes": str(hosts or jobs_of(plan)[0]["nodes"]),
         "host_processor_model_name": str(machine["processor"]),
         "host_processor_vcpu_count": str(machine["cores"]),
         "host_memory_capacity": f"{machine['memory_bytes'] / 2**30:.0f} GiB",

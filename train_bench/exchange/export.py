@@ -21,7 +21,7 @@ from train_bench.exchange import crate
 from train_bench.exchange.package import without_paths
 from train_bench.judge import rcp
 from train_bench.judge.checks.campaign_checks import differences
-from train_bench.judge.checks.unverifiable import PROGRAM_RANKS
+from train_bench.judge.checks.unverifiable import ran_as
 from train_bench.judge.entry import Judgement
 from train_bench.judge.score import ScoredRun
 from train_bench.judge.tree import judge_folder
@@ -118,9 +118,7 @@ def spec(plan: Plan, judged: Judgement) -> dict[str, Any]:
 
 def _ran_on(job: Job, judged: Judgement) -> dict[str, int]:
     """Nodes and ranks of each: as planned, or of a user's own program as its logs name them."""
-    ran = next((value for _, value in _logged_values(judged, PROGRAM_RANKS)), None) if job.command else None
-    ranks, hosts = judged.score.world_size, ran.get("hosts") if isinstance(ran, dict) else None
-    nodes = hosts if isinstance(hosts, int) and hosts > 0 else job.nodes
+    ranks, nodes = judged.score.world_size, ran_as(judged.programs, "hosts") or job.nodes
     if ranks is None or ranks == job.world_size or ranks % nodes:
         return {"nodes": job.nodes, "ranks_per_node": job.nproc_per_node}
     return {"nodes": nodes, "ranks_per_node": ranks // nodes}

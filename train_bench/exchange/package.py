@@ -25,6 +25,7 @@ from train_bench.core.software import digest_of_reference
 from train_bench.errors import LogError, RequestError, WriteError
 from train_bench.exchange.description import FIELDS, describe_campaign
 from train_bench.judge.checks.campaign_checks import attempts_at
+from train_bench.judge.checks.unverifiable import ran_as
 from train_bench.judge.entry import Judgement
 from train_bench.judge.official import installed_checkers
 from train_bench.judge.official.installed_checkers import Opinion
@@ -122,7 +123,7 @@ def read_campaign(folder: Path, rcp_folders: Sequence[Path]) -> Campaign:
             launcher=str(plan["launcher"]),
             revision=plan["revision"],
             config=jobs_of(plan)[0]["config"],
-            described=describe_campaign(plan, machine),
+            described=describe_campaign(plan, machine, ran_as(judgement.programs, "hosts")),
             judgement=judgement,
         )
     except (KeyError, IndexError, TypeError, ValueError) as error:
@@ -262,6 +263,23 @@ def _contradictions(
         logged = campaigns[0].announced(key)[0]
         if stated.get(field, logged) != logged:
             yield f"{field} is stated as {stated[field]!r}, but the logs have {logged!r}"
+    yield from _other_nodes(campaigns, stated.get("number_of_nodes"))
+
+
+def _other_nodes(campaigns: Sequence[Campaign], stated: str | None) -> Iterator[str]:
+    """Numbers of hosts that cannot all be the system's: of the runs of a campaign, of campaigns, and the stated one."""
+    ran: dict[str, str] = {}
+    for campaign in campaigns:
+        planned, described = str(jobs_of(campaign.plan)[0]["nodes"]), campaign.described["number_of_nodes"]
+        hosts = sorted({str(one.hosts or planned) for one in campaign.judgement.programs})
+        if len(hosts) > 1:
+            yield f"{campaign.folder}: its runs had {' and '.join(hosts)} hosts; a system has one number"
+        elif stated not in (None, planned, described):
+            yield f"number_of_nodes is stated as {stated!r}, but {campaign.folder} ran on {described}"
+        ran.setdefault(described, str(campaign.folder))
+    if len(ran) > 1 and stated is None:
+        of_each = " and ".join(f"{nodes} ({folder})" for nodes, folder in ran.items())
+        yield f"the campaigns ran on {of_each} nodes; a package has one system"
 
 
 def _shortcomings(campaign: Campaign, source: Source) -> Iterator[str]:

@@ -10,6 +10,7 @@ times the conversion efficiency, times the time-to-train.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,11 +29,12 @@ NO_EFFICIENCY = "has a conversion_eff that is no positive number"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Energy:
-    """`joules` of a run, those `above_idle` (None unless an idle power is stated for everything measured), and the
-    `sources` that campaigns name."""
+    """`joules` of a run, those `above_idle` (None unless an idle power is stated for everything measured, and the
+    reason), and the `sources` that campaigns name."""
 
     joules: float
     above_idle: float | None
+    above_idle_reason: str | None
     sources: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -58,28 +60,41 @@ def measure(record: RunRecord) -> Energy | str:
         return f"{path.name} has no time between run_start and run_stop"
     logs = [log.read(node).events for node in nodes]
     watts = [*map(_node, logs), *(_switch(log.read(sw).events) for sw in switches)]
-    for power_log, value in zip([*nodes, *switches], watts, strict=True):
+    places = [_place(power_log) for power_log in (*nodes, *switches)]
+    for place, value in zip(places, watts, strict=True):
         if isinstance(value, str):
-            return f"{_place(power_log)} {value}"
+            return f"{place} {value}"
     stated = [_stated(events) for events in logs]
     hosts = max(plain_number(one.get("nodes")) or 0 for one in stated)
     if hosts > len(nodes):
         return f"{_place(folder)} has logs of {len(nodes)} of {hosts:g} hosts"
-    return _over(record.minutes * 60, [value for value in watts if not isinstance(value, str)], logs)
+    return _over(record.minutes * 60, [value for value in watts if not isinstance(value, str)], logs, places)
 
 
-def _over(seconds: float, watts: Sequence[float], logs: Sequence[Sequence[Event]]) -> Energy:
-    """Energy of some seconds at these watts; `logs` are those of the nodes."""
+def _over(
+    seconds: float, watts: Sequence[float], logs: Sequence[Sequence[Event]], places: Sequence[str]
+) -> Energy:
+    """Energy of some seconds at these watts; `logs` are those of the nodes, `places` those of nodes and switches."""
     stated = [_stated(events) for events in logs]
     idle = [_idle(events, one) for events, one in zip(logs, stated, strict=True)]
     resting = [value for value in idle if value is not None]
     above = sum(watts) - sum(resting) if len(resting) == len(watts) else None
+    without = itertools.zip_longest(places, idle, stated)
+    reasons = (f"{place} {_without_idle(one or {})}" for place, value, one in without if value is None)
     sources = [source for one in stated if isinstance(source := one.get("source"), str)]
     return Energy(
         joules=sum(watts) * seconds,
         above_idle=None if above is None else above * seconds,
+        above_idle_reason=next(reasons, None),
         sources=tuple(dict.fromkeys(sources)),
     )
+
+
+def _without_idle(stated: Mapping[str, Any]) -> str:
+    """End of a sentence on a log without an idle power."""
+    if stated.get("idle_watts") is None:
+        return "states no idle power (idle_watts of power_measurement_start)"
+    return f"has idle_watts {plain(repr(stated['idle_watts'])[:40])}, which is no number of watts"
 
 
 def _without_logs(folder: Path) -> str:
@@ -113,9 +128,11 @@ def kept_energy_or_reason(records: Sequence[RunRecord], dropped: Sequence[bool])
             return run
         known.append(run)
     above = [run.above_idle for run in known if run.above_idle is not None]
+    reasons = [run.above_idle_reason for run in known if run.above_idle_reason is not None]
     return Energy(
         joules=fmean(run.joules for run in known),
         above_idle=fmean(above) if len(above) == len(known) else None,
+        above_idle_reason=reasons[0] if reasons else None,
         sources=tuple(dict.fromkeys(source for run in known for source in run.sources)),
     )
 

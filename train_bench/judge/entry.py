@@ -43,7 +43,7 @@ OPEN_ENTRY = rcp.RcpVerdict(
 class Judgement:
     """Records, verdicts (one per record), findings on the entry, and its score; of a published entry also its
     peers, if some are known. `restarts` are the costs of checkpoints and failures of runs that had such,
-    `summaries` the results of `summarize` for each log."""
+    `summaries` the results of `summarize` for each log, `programs` the facts on a user's own program that wrote it."""
 
     location: Location
     records: tuple[RunRecord, ...]
@@ -54,6 +54,7 @@ class Judgement:
     restarts: Restarts | None = None
     summaries: tuple[Any, ...] = ()
     official_logs: tuple[OfficialLog, ...] = ()
+    programs: tuple[ProgramFacts, ...] = ()
 
     @property
     def name(self) -> str:
@@ -159,6 +160,7 @@ def judge_entry(
         restarts=together(one.restarts for one in logs),
         summaries=() if summarize is None else tuple(one.summary for one in logs),
         official_logs=tuple(one.official for one in logs),
+        programs=tuple(one.program for one in logs) if location.runs_command else (),
     )
 
 

@@ -153,9 +153,12 @@ def only_seed(score: Mapping[str, Any]) -> int | None:
 
 
 def _energy(energy: Mapping[str, Any]) -> str:
-    """Joules to the target; of campaigns with counters of their own, their sources."""
-    above = "" if energy["above_idle"] is None else f", above idle {energy['above_idle']:.1f} J"
+    """Joules to the target; of campaigns with counters of their own, their sources. Logs of others state no idle power;
+    that is said of those that should."""
     sources = plain("; ".join(energy["sources"]))
+    above = "" if energy["above_idle"] is None else f", above idle {energy['above_idle']:.1f} J"
+    if not above and sources:
+        above = f", above idle unknown ({energy['above_idle_reason']})"
     read = f"; read from {sources}, not an MLPerf power measurement" if sources else ""
     return f"energy to the target {energy['joules']:.1f} J{above}, mean of the kept runs{read}"
 

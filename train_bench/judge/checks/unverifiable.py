@@ -27,7 +27,7 @@ DATA_BEFORE_RUN_START = "data_before_run_start"
 LARGEST_DELAY_MS = "largest_delay_ms"
 DELAY_BOUND_MS = 100
 WRITTEN_BY = "written_by"
-PROGRAM_RANKS, PRECISION = "program_ranks", "precision"
+PROGRAM_RANKS, PRECISION, NODES = "program_ranks", "precision", "number_of_nodes"
 
 OWNER = "the clock is that of train_bench, started and stopped by the program's calls"
 NO_OWNER = "the clock is the program's own"
@@ -42,12 +42,12 @@ def logged_keys(log: Log) -> frozenset[str]:
 
 def program_facts(log: Log, record: RunRecord) -> ProgramFacts:
     """What a program has logged of its ranks: through `Benchmark`, else by the numbers of nodes and accelerators."""
-    last = {event.key: event.value for event in log.events.of(PROGRAM_RANKS, PRECISION)}
+    last = {event.key: event.value for event in log.events.of(PROGRAM_RANKS, PRECISION, NODES)}
     told = mapping(last.get(PROGRAM_RANKS))
     devices, precision = told.get("devices"), last.get(PRECISION)
     return ProgramFacts(
         ranks=_count(told.get("ranks")) or record.accelerators,
-        hosts=_count(told.get("hosts")),
+        hosts=_count(told.get("hosts")) or _count(last.get(NODES)),
         devices=", ".join(map(str, devices)) if isinstance(devices, list) and devices else None,
         precision=precision if isinstance(precision, str) else None,
     )

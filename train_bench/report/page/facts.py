@@ -120,8 +120,8 @@ class Entry:
 
     `apart` is the folder if another entry of the round has the same name, else empty. `size` is the number of
     accelerators of the system: from its description, else the ranks of a campaign; None if unknown. `cost` is in the
-    unit of the price, `energy` the mean of the kept runs. `unit` is the time unit of its tables and plots; all numbers
-    here are minutes.
+    unit of the price, `energy` the mean of the kept runs (None: `energy_reason` says why). `unit` is the time unit of
+    its tables and plots; all numbers here are minutes.
     """
 
     anchor: str
@@ -137,6 +137,7 @@ class Entry:
     size: int | None
     cost: float | None
     energy: Energy | None
+    energy_reason: str | None = None
     expected: str | None = None
     apart: str = ""
     unit: TimeUnit = MINUTES
@@ -232,6 +233,7 @@ def entry_of(
         size=_size(system, result["world_size"]),
         cost=cost_of(judgement.score, options.prices),
         energy=judgement.energy,
+        energy_reason=judgement.energy_as_json()["energy_reason"],
         expected=options.expected.get(judgement.location.folder),
     )
 

@@ -156,7 +156,7 @@ function drawFactors(kept) {
   });
   const missing = unique([across, up]).filter((name) => all.some((point) => !known(valueOf(point, name)))).map((name) => {
     const count = all.filter((point) => !known(valueOf(point, name))).length;
-    const why = { joules: " (no power logs)", cost: stored.priced ? " (no price for the system)" : " (no --price-per-hour was given)" }[name] ?? "";
+    const why = { joules: " (no usable power logs)", cost: stored.priced ? " (no price for the system)" : " (no --price-per-hour was given)" }[name] ?? "";
     return `${NAMES[name]} of ${count} of ${all.length} is unknown${why}`;
   });
   field("factors-note").textContent = missing.length ? `${missing.join("; ")}. These are not drawn.` : "";
@@ -232,7 +232,7 @@ function show(at) {
     ["Line", lines[point.line].title],
     ["Began (UTC)", date(point.began) || "unknown"],
     ["Revision, host", `${point.revision ?? "unknown"}, ${point.host ?? "unknown"}`],
-    ["Energy", known(point.joules) ? `${point.joules.toFixed(1)} J, mean of the kept runs` : "unknown: no power logs"],
+    ["Energy", known(point.joules) ? `${point.joules.toFixed(1)} J, mean of the kept runs` : "unknown: no usable power logs"],
     ["Cost", known(point.cost) ? point.cost.toFixed(2) : stored.priced ? "unknown: no price for the system, or no score" : "unknown: no --price-per-hour"],
     ["Remarks", remark(point) || "none"],
     ["Logs in", point.page ? element("a", point.folder, { href: point.page }) : point.folder],
