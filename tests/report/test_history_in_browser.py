@@ -151,7 +151,10 @@ def test_scaling_is_joined_within_a_family_and_pareto_fronts_say_what_is_not_kno
     seen.page.get_by_label("Across").select_option("score_minutes")
     seen.page.get_by_label("Up").select_option("joules")
     note = seen.page.locator("#factors-note").inner_text()
-    assert note == "energy to the target in joules of 1 of 2 is unknown (no usable power logs). These are not drawn."
+    assert (
+        note
+        == "energy to the target in joules of 1 of 2 is unknown (no usable power logs). These are not drawn."
+    )
     seen.page.get_by_label("Up").select_option("cost")
     seen.page.wait_for_function(
         "document.querySelector('[data-name=factors]').data.some(one => one.name.endsWith('Pareto front'))"

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests import needs
 from tests.judge.campaigns import LOGS
 from train_bench.errors import LogError
 from train_bench.judge.checks.plausible import _date, _unit_of
@@ -123,3 +124,13 @@ def test_accelerators_far_beyond_the_best_published_ones_are_asked(tmp_path):
     assert implausible_speed(tmp_path, entry("us", 1.0), 9 * best, table) is None
     found = implausible_speed(tmp_path, entry("us", 0.01), 100 * best, table)
     assert "100 times as many as that of the fastest published entry of resnet" in found.message
+
+
+@needs.corpus
+def test_a_log_that_counts_batches_as_the_samples_of_an_epoch_is_asked():
+    folder = needs.CORPUS / "v5.1/Quanta_Cloud_Technology/results/D74H-7U/retinanet"
+    (entry,) = judge_tree(folder, ruleset_name=None, rcp_folders=[]).entries
+    found = [one for one in entry.verdicts[0].findings if one.check == "samples"]
+    assert [one.grade for one in found] == ["review"]
+    assert "counts 4572 samples an epoch, and the data of retinanet have 1170301" in found[0].message
+    assert entry.verdicts[0].compliant

@@ -352,5 +352,6 @@ def test_of_the_corpus_no_verdict_changes_and_each_kind_of_question_is_told_once
         "block": (2, 10),
         "system": (2, 2),
         "outside": (3, 14),
+        "samples": (2, 9),
     }
     assert sum(not entry["questions"] for entry in told["entries"]) == 5

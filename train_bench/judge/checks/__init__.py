@@ -18,6 +18,7 @@ from train_bench.judge.checks.convergence import check_against_rcps
 from train_bench.judge.checks.ending import check_end, check_format, check_lines
 from train_bench.judge.checks.interrupted import check_interruptions
 from train_bench.judge.checks.parameters import check_parameters
+from train_bench.judge.checks.physics import check_physics
 from train_bench.judge.checks.plausible import check_plausible
 from train_bench.judge.checks.ranks import check_ranks
 from train_bench.judge.checks.rates import check_rates
@@ -74,6 +75,7 @@ ENTRY_CHECKS: tuple[Callable[[EntryCase], Iterable[Finding]], ...] = (
     check_twins,
     check_entry_against_plan,
     check_injected_faults,
+    check_physics,
 )
 """An entry; what breaks a rule makes its score no valid one."""
 

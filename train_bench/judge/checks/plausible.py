@@ -6,14 +6,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from train_bench.core.digits import significant
 from train_bench.judge.checks.case import LogCase
 from train_bench.judge.finding import REVIEW, Finding, finding
+from train_bench.judge.published import published_entries
 from train_bench.logs.record import RunRecord
+from train_bench.progress import Unit
 from train_bench.rules.allowed import OPEN
 from train_bench.rules.ruleset import BenchmarkRules
 
 FIRST, LAST = datetime(2018, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 """MLPerf began in 2018."""
+
+NEAR = 1.15
+"""Factor within which an epoch has as many samples in a log as in the data; some leave out incomplete batches."""
 
 UNITS = {"seconds": 1000.0, "microseconds": 1e-3, "nanoseconds": 1e-6}
 """Milliseconds in a number of another unit."""
@@ -43,6 +49,7 @@ def check_plausible(case: LogCase) -> Iterator[Finding]:
     yield from _date(record, rules)
     yield from _no_initialisation(case)
     yield from _target_at_once(record, rules)
+    yield from _samples_of_an_epoch(record, rules)
 
 
 def _date(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
@@ -92,6 +99,22 @@ def _no_initialisation(case: LogCase) -> Iterator[Finding]:
         yield finding(
             case.record, case.rules, "initialisation", message, key="init_stop", value=0, grade=REVIEW
         )
+
+
+def _samples_of_an_epoch(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+    """Samples of an epoch in the log against those of the data: a published log has batches there."""
+    known = published_entries.samples_of(record, rules) if rules.unit is Unit.EPOCH else None
+    if not known or not record.samples or 1 / NEAR < record.samples / known < NEAR:
+        return
+    of_one = published_entries.samples_per_unit(rules) or 0
+    logged, due = significant(of_one * record.samples / known, of_one, digits=12)
+    message = (
+        f"The log counts {logged} samples an epoch, and the data of {rules.name} have {due}; samples and samples per "
+        "second of this run are as logged."
+    )
+    yield finding(
+        record, rules, "samples", message, value=round(of_one * record.samples / known), grade=REVIEW
+    )
 
 
 def _target_at_once(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:

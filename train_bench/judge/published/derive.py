@@ -19,9 +19,8 @@ from train_bench.judge.locate import Location, find
 from train_bench.judge.published import published_entries
 from train_bench.judge.published.published_entries import Entry
 from train_bench.judge.tree import each_of
-from train_bench.logs.record import SUCCESS, TRAIN_SAMPLES, RunRecord, read_record
+from train_bench.logs.record import SUCCESS, RunRecord, read_record
 from train_bench.logs.timeline import phases_of
-from train_bench.progress import Unit
 from train_bench.rules import ruleset
 from train_bench.rules.ruleset import BenchmarkRules
 
@@ -110,25 +109,9 @@ def _row(location: Location) -> Entry:
 
 def samples_to_target(records: Iterable[RunRecord], rules: BenchmarkRules) -> float | None:
     """Mean samples to the target over the runs that reached it."""
-    return _mean(_samples(record, rules) for record in records if record.status == SUCCESS)
-
-
-def _samples(record: RunRecord, rules: BenchmarkRules) -> float | None:
-    """Samples to the target. If logs may count them in `train_samples`, the evaluation takes precedence if it has
-    them: in other logs it has epoch 1."""
-    position = record.convergence
-    if position is None:
-        return None
-    logged = [item.position for item in record.evaluations if item.position is not None]
-    if rules.counted == TRAIN_SAMPLES and logged and logged[-1] > 1:
-        position = logged[-1]
-    position = next((exactly for exactly in reversed(logged) if round(exactly, 3) == position), position)
-    rule = rules.schedule_at(record.global_batch_size)
-    trained = position - (rule.start if rule else 0.0)
-    if rules.unit is Unit.STEP:
-        return trained * record.global_batch_size if record.global_batch_size else None
-    of_one = published_entries.samples_per_unit(rules)
-    return record.samples if of_one is None else trained * of_one
+    return _mean(
+        published_entries.samples_of(record, rules) for record in records if record.status == SUCCESS
+    )
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -22,7 +22,7 @@ from train_bench.core import files
 from train_bench.core.escape import plain
 from train_bench.errors import LogError, RequestError
 from train_bench.judge.statistics import olympic_mean
-from train_bench.logs.record import SUCCESS, RunRecord
+from train_bench.logs.record import SUCCESS, TRAIN_SAMPLES, RunRecord
 from train_bench.progress import Unit
 from train_bench.rules.ruleset import BenchmarkRules
 
@@ -200,6 +200,24 @@ def samples_per_unit(rules: BenchmarkRules) -> float | None:
         if unit["benchmark"] == rules.name and within:
             return float(1 / unit["units"] if "units" in unit else unit["samples"])
     return None
+
+
+def samples_of(record: RunRecord, rules: BenchmarkRules) -> float | None:
+    """Samples to the target, an epoch with those of the benchmark's data. If logs may count them in `train_samples`,
+    the evaluation takes precedence if it has them: in other logs it has epoch 1."""
+    position = record.convergence
+    if position is None:
+        return None
+    logged = [item.position for item in record.evaluations if item.position is not None]
+    if rules.counted == TRAIN_SAMPLES and logged and logged[-1] > 1:
+        position = logged[-1]
+    position = next((exactly for exactly in reversed(logged) if round(exactly, 3) == position), position)
+    rule = rules.schedule_at(record.global_batch_size)
+    trained = position - (rule.start if rule else 0.0)
+    if rules.unit is Unit.STEP:
+        return trained * record.global_batch_size if record.global_batch_size else None
+    of_one = samples_per_unit(rules)
+    return record.samples if of_one is None else trained * of_one
 
 
 def round_of_ruleset(name: str) -> str:
