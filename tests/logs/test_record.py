@@ -194,7 +194,10 @@ def one_by_one(position, metric, value, line):
     )
 
 
-def test_metrics_that_are_logged_one_by_one_are_one_evaluation_and_the_first_to_reach_the_target_counts():
+@pytest.mark.parametrize("backwards", [False, True])
+def test_metrics_that_are_logged_one_by_one_are_one_evaluation_and_the_earliest_position_at_the_target_counts(
+    backwards,
+):
     rules = ruleset.load("training-5.0.0").benchmark("stable_diffusion")
     late = [
         one_by_one(512_000, "FID", 95.0, 10),
@@ -204,6 +207,8 @@ def test_metrics_that_are_logged_one_by_one_are_one_evaluation_and_the_first_to_
         one_by_one(1_536_000, "FID", 80.0, 14),
         one_by_one(1_536_000, "CLIP", 0.17, 15),
     ]
+    if backwards:
+        late = [event._replace(line=line) for line, event in enumerate(reversed(late), start=10)]
     log = Log(
         path=Path("result_0.txt"),
         events=(*without_samples(evaluations=())[:1], *late, *without_samples()[-1:]),
@@ -211,7 +216,7 @@ def test_metrics_that_are_logged_one_by_one_are_one_evaluation_and_the_first_to_
         sha256="0",
     )
     record = make_record(log, index=0, rules=rules)
-    assert [evaluated.value for evaluated in record.evaluations] == [
+    assert sorted((evaluated.value for evaluated in record.evaluations), key=lambda one: -one["FID"]) == [
         {"FID": 95.0, "CLIP": 0.2},
         {"FID": 85.0, "CLIP": 0.16},
         {"FID": 80.0, "CLIP": 0.17},

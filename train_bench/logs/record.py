@@ -184,12 +184,12 @@ def _evaluations(events: Events, stop: Event | None, counted: str) -> tuple[Eval
 
 
 def _deciding(evaluations: tuple[Evaluated, ...], rules: BenchmarkRules, events: Events) -> Evaluated | None:
-    """Deciding evaluation: the last; if metrics are logged on separate lines, and late, the first that reached the
-    target."""
+    """Deciding evaluation: the last; if metrics are logged on separate lines, late and in any order, the earliest
+    position that reached the target."""
     if any("metric" in event.metadata for event in events.of(*EVALUATION)):
-        for item in evaluations:
-            if rules.target.reached(rules.target.quality_of(item.value)):
-                return item
+        reached = [item for item in evaluations if rules.target.reached(rules.target.quality_of(item.value))]
+        if reached:
+            return min(reached, key=lambda item: math.inf if item.position is None else item.position)
     return evaluations[-1] if evaluations else None
 
 
