@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from train_bench.core.digits import distinct, significant
+from train_bench.core.digits import decimals_apart, distinct, significant
 
 three_significant = partial(significant, digits=3)
 
@@ -25,3 +25,17 @@ three_significant = partial(significant, digits=3)
 )
 def test_different_numbers_look_different(write, values, shown):
     assert write(*values) == shown
+
+
+@pytest.mark.parametrize(
+    ("values", "decimals", "shown"),
+    [
+        ((7.3, 8.1), 4, 4),
+        ((1.00004, 1.0), 4, 5),
+        ((0.75899, 0.759), 4, 5),
+        ((None, 2.0), 3, 3),
+        ((1.0, 1.0), 2, 2),
+    ],
+)
+def test_decimals_of_a_column_tell_its_numbers_apart(values, decimals, shown):
+    assert decimals_apart(*values, decimals=decimals) == shown

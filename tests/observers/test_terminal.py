@@ -202,6 +202,16 @@ def test_a_value_with_several_metrics_is_told_by_name():
     assert "BBOX 0.3000, SEGM 0.2000" in watched(terminal=False, story=story)
 
 
+def test_a_quality_just_short_of_the_target_is_not_shown_as_equal_to_it():
+    def story(watcher, clock):
+        watcher.campaign_started(total=1, done=0)
+        watcher.run_started(job(Path("out")))
+        watcher.event(evaluation(1, 0.899999))
+        watcher.run_ended(job(Path("out")), failure=None)
+
+    assert "epoch 1: 0.899999 (target top1 >= 0.9)" in watched(terminal=False, story=story)
+
+
 def test_finished_runs_of_a_resumed_campaign_are_counted():
     def story(watcher, clock):
         watcher.campaign_started(total=5, done=2)

@@ -28,6 +28,7 @@ from train_bench.report.page.facts import (
     refuse_unknown,
     with_distinct_names,
 )
+from train_bench.rules import ruleset
 
 NO_PRICE = PageOptions(prices={})
 
@@ -236,6 +237,25 @@ def test_ratios_and_accelerator_hours_follow_from_the_scores(nine):
         for point in zip(one["x"], one["y"], strict=True)
     ]
     assert sorted(points) == sorted(zip(sizes, scores, strict=True))
+
+
+def test_scores_and_ratios_that_differ_are_shown_with_the_digits_that_tell_them_apart(tmp_path):
+    for name, seconds in (("a", 6000.0), ("b", 6000.1)):
+        pages.described(tmp_path, "Org", name, accelerators=1, seconds=seconds)
+    text = page_of(tmp_path, judged(tmp_path))
+    shown = re.findall(r'<data value="[^"]*" data-field="entry-\d\.ratio">([^<]*)', text)
+    assert shown == ["1.00000", "1.00002"]
+
+
+def test_a_quality_just_short_of_the_target_is_not_shown_as_equal_to_it(tmp_path):
+    campaign_folder = pages.mini(tmp_path / "campaign")
+    log = campaign_folder / "result_2.txt"
+    target = ruleset.load("mini-1.0").benchmark("resnet_mini").target.thresholds[0].value
+    short = re.sub(r'("key": "eval_accuracy", "value": )[\d.]+', rf"\g<1>{target - 1e-6}", log.read_text())
+    log.write_text(short)
+    text = page_of(campaign_folder, judged(campaign_folder))
+    shown = re.search(r'data-field="runs.2.quality">([^<]*)', text)[1]
+    assert float(shown) < target
 
 
 SECONDS, MINUTES = {"seconds", "s"}, {"minutes", "min"}

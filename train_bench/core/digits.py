@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 MOST_DIGITS = 17
 """Enough to tell any two floats apart."""
 
@@ -16,9 +18,21 @@ def significant(*values: float, digits: int = 4) -> tuple[str, ...]:
     return _formatted(values, digits, "g")
 
 
+def decimals_apart(*values: float | None, decimals: int = 2) -> int:
+    """Number of decimals, at least `decimals`, that tells different numbers of a column apart; None is left out."""
+    known = [value for value in values if value is not None]
+    return _enough(known, decimals, "f") or MOST_DIGITS
+
+
 def _formatted(values: tuple[float, ...], least: int, kind: str) -> tuple[str, ...]:
+    digits = _enough(values, least, kind)
+    return tuple(repr(value) if digits is None else f"{value:.{digits}{kind}}" for value in values)
+
+
+def _enough(values: Collection[float], least: int, kind: str) -> int | None:
+    """Number of digits that tells different numbers apart; None where only all of them do."""
+    different = {*values}
     for digits in range(least, MOST_DIGITS + 1):
-        texts = tuple(f"{value:.{digits}{kind}}" for value in values)
-        if len({*texts}) == len({*values}):
-            return texts
-    return tuple(map(repr, values))
+        if len({f"{value:.{digits}{kind}}" for value in different}) == len(different):
+            return digits
+    return None

@@ -16,6 +16,7 @@ from train_bench import seeds
 from train_bench.campaign import attempts, command_trust, runner
 from train_bench.compare.comparison import Comparison, Ratio
 from train_bench.core import files, software
+from train_bench.core.digits import distinct
 from train_bench.errors import RequestError, TrainBenchError
 from train_bench.exchange.crate import Crate
 from train_bench.exchange.export import DATA, DISTRIBUTIONS, ENVIRONMENT, RULES, SPEC, data_files
@@ -293,4 +294,5 @@ def outcome(rows: Sequence[Row], compared: Comparison, *, same_host: bool) -> Ou
 
 
 def _interval(ratio: Ratio) -> str:
-    return f"{ratio.value:.3f} times (95 % confidence interval {ratio.low:.3f} to {ratio.high:.3f})"
+    value, low, high = (distinct(one, 1.0, decimals=3)[0] for one in (ratio.value, ratio.low, ratio.high))
+    return f"{value} times (95 % confidence interval {low} to {high})"

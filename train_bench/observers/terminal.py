@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from train_bench.core.digits import decimals_apart, distinct
 from train_bench.core.escape import plain
 from train_bench.core.event import Event
 from train_bench.core.job import Job
@@ -106,7 +107,8 @@ class Terminal(Observer):
         elif event.key == "eval_accuracy":
             number = event.metadata.get("epoch_num")
             self._evaluated = (float(number or 0), self._clock())
-            self._doing = f"{job.unit.value} {number}: {_value(event.value)} (target {job.target})"
+            targets = [one.value for one in job.target.thresholds]
+            self._doing = f"{job.unit.value} {number}: {_value(event.value, targets)} (target {job.target})"
             self._against = _against_target(job, event.value)
             self._quality = f"{job.unit.value} {number} | {self._against}"
             self._evaluations += 1
@@ -252,16 +254,19 @@ def _against_target(job: Job, logged: object) -> str:
     """`top1 0.951 of 0.975`, one for each metric of the target."""
     quality = job.target.quality_of(logged)
     return ", ".join(
-        f"{one.metric} {quality.metrics[one.metric]:.3f} of "
+        f"{one.metric} {distinct(quality.metrics[one.metric], one.value, decimals=3)[0]} of "
         f"{'' if one.higher_is_better else 'at most '}{one.value:g}"
         for one in job.target.thresholds
     )
 
 
-def _value(value: object) -> str:
+def _value(value: object, targets: Sequence[float]) -> str:
+    """A quality, in digits that tell it from the targets."""
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_value(number)}" for name, number in value.items())
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+        return ", ".join(f"{name} {_value(number, targets)}" for name, number in value.items())
+    return (
+        f"{value:.{decimals_apart(value, *targets, decimals=4)}f}" if isinstance(value, float) else str(value)
+    )
 
 
 def _duration(seconds: float) -> str:

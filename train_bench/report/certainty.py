@@ -125,10 +125,13 @@ def _published(described: Mapping[str, Any]) -> list[str]:
     published = described["published"]
     if published is None:
         return []
+    median, lowest, highest = (
+        distinct(published[name], 1.0, decimals=3)[0] for name in ("median", "lowest", "highest")
+    )
     text = (
         f"{published['earlier']} of {published['entries']} published entries of {published['submitters']} "
-        f"submitter(s) converge earlier than the points; entries need {published['median']:.3f} times the "
-        f"training of the points in the median ({published['lowest']:.3f} to {published['highest']:.3f})"
+        f"submitter(s) converge earlier than the points; entries need {median} times the "
+        f"training of the points in the median ({lowest} to {highest})"
     )
     if published["suspicious"]:
         return [f"SUSPICIOUS: {text}. Their median is {_percent(1 - published['median'])} less."]

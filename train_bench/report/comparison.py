@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from train_bench.core.digits import significant
+from train_bench.core.digits import distinct, significant
 from train_bench.report.console import print_line
 
 
@@ -68,8 +68,9 @@ def explanation(compared: Mapping[str, Any]) -> list[str]:
     ]
     throughput, convergence = compared["throughput"], compared["convergence"]
     if throughput and convergence:
+        speedup, _ = distinct(compared["speedup"]["value"], 1.0, decimals=3)
         lines.append(
-            f"The speedup of {compared['speedup']['value']:.3f} is the product of {_ratio(throughput)} in "
+            f"The speedup of {speedup} is the product of {_ratio(throughput)} in "
             f"throughput and {_ratio(convergence)} in samples to the target."
         )
         if convergence["low"] <= 1 <= convergence["high"]:
@@ -106,7 +107,8 @@ def dependence(side: Mapping[str, Any]) -> list[str]:
 
 
 def _ratio(ratio: Mapping[str, float]) -> str:
-    return f"{ratio['value']:.3f} ({ratio['low']:.3f} to {ratio['high']:.3f})"
+    value, low, high = (distinct(ratio[name], 1.0, decimals=3)[0] for name in ("value", "low", "high"))
+    return f"{value} ({low} to {high})"
 
 
 def _times(speedup: Mapping[str, float], a: str) -> str:

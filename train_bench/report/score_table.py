@@ -9,6 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from train_bench.core.digits import distinct
 from train_bench.core.escape import plain, plain_value
 from train_bench.judge.energy import WITHOUT_LOGS
 from train_bench.judge.statistics import MOST_RUNS
@@ -136,14 +137,18 @@ def _score(score: Mapping[str, Any]) -> str:
     """Score in minutes, its confidence interval, and the factor from the olympic mean to it."""
     minutes, factor = score["score_minutes"], score["rcp"]["factor"] or 1
     applied = minutes / score["olympic_minutes"] if score["olympic_minutes"] else 1.0
-    interval = ""
+    interval, (minutes_text,) = "", distinct(minutes, decimals=4)
     if score["ci95_minutes"] is not None:
-        low, high = score["ci95_minutes"]
+        minutes_text, low, high = distinct(minutes, *score["ci95_minutes"], decimals=4)
         seed = only_seed(score)
         whose = "" if seed is None else f" (of seed {seed} only)"
-        interval = f", 95 % confidence interval {low:.4f} to {high:.4f} min{whose}"
-    unused = "" if applied > 1 or factor <= 1 else f" (RCP factor {factor:.4f}, not applied)"
-    return f"score {minutes:.4f} min{interval}, factor {applied:.4f}{unused}"
+        interval = f", 95 % confidence interval {low} to {high} min{whose}"
+    unused = (
+        ""
+        if applied > 1 or factor <= 1
+        else f" (RCP factor {distinct(factor, 1.0, decimals=4)[0]}, not applied)"
+    )
+    return f"score {minutes_text} min{interval}, factor {distinct(applied, 1.0, decimals=4)[0]}{unused}"
 
 
 def only_seed(score: Mapping[str, Any]) -> int | None:

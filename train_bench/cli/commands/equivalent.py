@@ -35,6 +35,7 @@ from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import CANNOT_TELL, INVALID, VALID, guarded
 from train_bench.compare.equal_convergence import MARGIN, equal_convergence
 from train_bench.core import files
+from train_bench.core.digits import distinct
 from train_bench.core.job import Job, Precision
 from train_bench.equivalence import compare, recording
 from train_bench.errors import LaunchError, LogError, RequestError, UnknownName
@@ -141,12 +142,16 @@ def _convergence(a: Path, b: Path) -> compare.Check:
     more = f"; {found.more_runs} more seeds each would tell" if found.more_runs else ""
     if found.verdict == compare.CANNOT_TELL and found.low == found.high:
         more = "; all stopped at the same evaluation, so evaluate more often"
+    ratio, low, high = (
+        distinct(one, 1.0, 1 + MARGIN, 1 / (1 + MARGIN), decimals=3)[0]
+        for one in (found.ratio, found.low, found.high)
+    )
     of = [f"{count} of {len(one.score.runs)}" for count, one in zip(found.runs, judged, strict=True)]
     return compare.Check(
         name="convergence",
         verdict=found.verdict,
         compared=sum(found.runs),
-        where=f"samples to the target {found.ratio:.3f} times A's, 90 % interval {found.low:.3f} to {found.high:.3f}",
+        where=f"samples to the target {ratio} times A's, 90 % interval {low} to {high}",
         error=abs(found.ratio - 1),
         tolerance=MARGIN,
         note=f"{of[0]} and {of[1]} runs{more}",

@@ -10,6 +10,7 @@ from typing import Any
 from train_bench.cli import judge_options
 from train_bench.cli.exit_codes import INVALID, VALID
 from train_bench.core import files
+from train_bench.core.digits import distinct
 from train_bench.errors import RequestError
 from train_bench.forecast import certainty
 from train_bench.judge import rcp
@@ -113,9 +114,10 @@ def _points(judgements: Sequence[Judgement]) -> Iterator[dict[str, Any]]:
         rules = _rules(named, benchmark)
         compared = certainty.compare_with_published(rcp.load(rules, discover.rcp_folders()), rules, of_it)
         if compared is not None and compared.suspicious:
+            median, _ = distinct(compared.median, 1.0, decimals=3)
             message = (
                 f"{compared.earlier} of {compared.entries} entries of {compared.submitters} submitters need less "
-                f"training than the reference points of {benchmark}, in the median {compared.median:.3f} times as "
+                f"training than the reference points of {benchmark}, in the median {median} times as "
                 f"much; are the points right?"
             )
             yield {"ruleset": named, "benchmark": benchmark, "message": message, **compared.as_json()}

@@ -14,6 +14,7 @@ from typing import Any
 
 from train_bench import seeds
 from train_bench.core import files
+from train_bench.core.digits import significant
 from train_bench.core.job import OF_ONE_JOB, PLAN_DIGEST
 from train_bench.errors import LogError
 from train_bench.judge.checks.case import EntryCase, LogCase
@@ -230,9 +231,9 @@ def _at_once(record: RunRecord, other: RunRecord, rules: BenchmarkRules) -> Iter
 def _outlier(record: RunRecord, usual: float | None, rules: BenchmarkRules) -> Iterator[Finding]:
     speed = record.samples_per_second
     if usual and speed and not 1 / OUTLIER < speed / usual < OUTLIER:
+        own, median = significant(speed, usual)
         message = (
-            f"The speed of the run is an outlier: {speed:.4g} samples/s, where the median of the runs is "
-            f"{usual:.4g}."
+            f"The speed of the run is an outlier: {own} samples/s, where the median of the runs is {median}."
         )
         yield finding(record, rules, "speed", message, value=speed, grade=REVIEW)
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from train_bench.core.digits import distinct
+from train_bench.core.digits import distinct, significant
 from train_bench.judge.checks.case import LogCase
 from train_bench.judge.finding import REVIEW, SLOW, Finding, finding
 from train_bench.logs.log import Log
@@ -114,10 +114,9 @@ def disturbance(records: Sequence[RunRecord]) -> str | None:
     if fastest <= SPEED_BOUND * slowest:
         return None
     run = min(speeds, key=lambda index: speeds[index])
-    return (
-        f"Disturbed: run {run} trained at {slowest:.5g} samples/s, the fastest run at {fastest:.5g} "
-        f"({fastest / slowest:.1f} times as fast)."
-    )
+    slow, fast = significant(slowest, fastest, digits=5)
+    ratio, _ = distinct(fastest / slowest, SPEED_BOUND, decimals=1)
+    return f"Disturbed: run {run} trained at {slow} samples/s, the fastest run at {fast} ({ratio} times as fast)."
 
 
 def _number(value: Any) -> str:

@@ -163,9 +163,11 @@ def implausible_speed(
     own, best = samples_per_second / entry.accelerators, max(speeds, default=0.0)
     if not best or own <= BEYOND_THE_BEST * best:
         return None
+    speed, fastest = significant(own, best)
+    ratio, _ = significant(own / best, BEYOND_THE_BEST, digits=3)
     message = (
-        f"An accelerator takes {own:.4g} samples/s, {own / best:.3g} times as many as that of the fastest published "
-        f"entry of {entry.benchmark} ({best:.4g}). Are the times right?"
+        f"An accelerator takes {speed} samples/s, {ratio} times as many as that of the fastest published "
+        f"entry of {entry.benchmark} ({fastest}). Are the times right?"
     )
     return Finding(
         check="speed", grade=REVIEW, file=str(folder), line=0, key=None, message=message, value=round(own, 4)

@@ -21,6 +21,7 @@ from markupsafe import Markup
 
 from train_bench import __version__
 from train_bench.core import files
+from train_bench.core.digits import decimals_apart
 from train_bench.core.job import Job
 from train_bench.errors import RequestError
 from train_bench.judge.tree import Judged
@@ -164,6 +165,7 @@ def _rendered(name: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals["apart"] = decimals_apart
     rendered = environment.get_template(name).render(
         version=__version__,
         now=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
