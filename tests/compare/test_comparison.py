@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import statistics
 
 import numpy
@@ -98,8 +99,12 @@ def test_two_runs_that_differ_beyond_measure_leave_a_finite_interval():
 def entry(folder, seconds, *, source="good", seeds_from=1000):
     folder.mkdir()
     campaign(folder, [source] * len(seconds), seconds=seconds)
+    later = (seeds_from - 1000) * 3_600_000  # another campaign has other seeds, and ran at another time
     for file in folder.glob("result_*.txt"):
-        file.write_text(file.read_text().replace('"value": 100', f'"value": {seeds_from // 10}'))
+        text = file.read_text().replace('"value": 100', f'"value": {seeds_from // 10}')
+        file.write_text(
+            re.sub(r'"time_ms": (\d+)', lambda match: f'"time_ms": {int(match[1]) + later}', text)
+        )
     jobs = [{"index": index, "seed": seeds_from + index} for index in range(len(seconds))]
     plan(folder, jobs=jobs)
     return judge_folder(folder, ruleset_name=None, rcp_folders=[folder]).score

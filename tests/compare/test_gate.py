@@ -27,7 +27,7 @@ AT_MOST = 0.05 + 3 * math.sqrt(0.05 * 0.95 / DRAWS)
 
 def score(logs, seeds_from=0, without_time=0):
     """An entry with times of these logarithms, and with runs that ended without one."""
-    common = {"counted": True, "compliant": True, "sha256": None}
+    common = {"counted": True, "compliant": True, "sha256": None, "times_digest": None}
     runs = [
         SimpleNamespace(
             index=index,

@@ -55,6 +55,33 @@ def test_logs_of_both_sides_and_copies_within_one_do_not_count(tmp_path):
     assert (sides["a"]["runs"], sides["b"]["runs"]) == (4, 4)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text + "\n",
+        lambda text: text.replace("\n", "\r\n"),
+        lambda text: text.replace(":::MLLOG", "0: :::MLLOG"),
+        lambda text: text.replace('"value": 100', '"value": 900'),
+    ],
+    ids=["blank line", "line ends", "prefix", "seed"],
+)
+def test_a_copy_in_other_bytes_is_a_copy(tmp_path, change):
+    a = folder_of(tmp_path / "a")
+    b = shutil.copytree(a, tmp_path / "b")
+    for log in b.glob("result_*.txt"):
+        log.write_bytes(change(log.read_text()).encode())
+    done = compared(a, b)
+    assert done.returncode == 2
+    assert "have the same 5 log(s), so one is a copy of the other" in done.stderr
+    (b / "result_1.txt").write_text((a / "result_0.txt").read_text() + "\n")
+    (b / "result_0.txt").write_text((a / "result_0.txt").read_text())
+    score = score_of(b).as_json()
+    assert score["ci95_minutes"] is None
+    assert (
+        score["null_reasons"]["ci95_minutes"] == "a log is a copy of another, so the runs are not independent"
+    )
+
+
 @pytest.fixture
 def of_one_seed(tmp_path):
     """Scores in which no rule speaks against one seed, because only its field is changed."""

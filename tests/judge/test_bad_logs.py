@@ -10,6 +10,8 @@ import sys
 import pytest
 
 from tests import needs
+from tests.command_line import typed
+from tests.judge.campaigns import campaign
 from tests.selection import others_in_full
 from train_bench.cli.exit_codes import guarded
 from train_bench.cli.program import command
@@ -397,3 +399,75 @@ def test_one_broken_entry_hides_no_other(ask, tmp_path):
 
 def test_an_unknown_ruleset_is_said(ask, tmp_path):
     assert "9.9.9" in ask(tree(tmp_path), ruleset="9.9.9")[2]
+
+
+def changed(folder, change):
+    """A campaign of good logs with their text changed, and what `judge` answers."""
+    campaign(folder, ["good"] * 5)
+    for path in folder.glob("result_*.txt"):
+        path.write_text(change(path.read_text()))
+    return typed("judge", str(folder), "--ruleset", "mini-1.0")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            lambda text: text.replace(":::MLLOG {", ":::MLLOG{"),
+            "only in line 6 of result_0.txt, which is no line of",
+        ),
+        (lambda text: text.replace(":::MLLOG ", ":::MLLOG\t"), "it needs `:::MLLOG ` with one space"),
+        (lambda text: text.replace('"key": "s', '"key": "S'), "the key in lower case"),
+        (lambda text: text.replace("}}\n", "}}\x1b[0m\n"), "it has control characters of a terminal"),
+        (lambda text: text.replace('"', "'"), "it has single quotes"),
+        (
+            lambda text: text.replace("submission_benchmark", "submission_bench"),
+            "(submission_benchmark is not logged)",
+        ),
+    ],
+)
+def test_a_benchmark_that_some_line_names_is_not_called_unlogged(tmp_path, change, sentence):
+    assert sentence in changed(tmp_path, change).stderr
+
+
+@pytest.mark.parametrize("status", ["SUCCESS", "success "])
+def test_a_misspelt_status_is_not_called_a_missed_target(tmp_path, status):
+    done = changed(tmp_path, lambda text: text.replace('"status": "success"', f'"status": "{status}"'))
+    assert "5 run(s) have no status that counts (index 0, 1, 2, 3, 4)" in done.stdout
+    assert (
+        f"run_stop has the status '{status}'; a run counts as converged with the status 'success'"
+        in done.stdout
+    )
+    assert "did not converge (index" not in done.stdout
+
+
+def test_several_runs_in_one_file_are_named_as_such(tmp_path):
+    campaign(tmp_path, ["good"] * 5)
+    one, other = (tmp_path / f"result_{index}.txt" for index in (0, 1))
+    one.write_text(one.read_text() + other.read_text())
+    other.unlink()
+    done = typed("judge", str(tmp_path), "--ruleset", "mini-1.0")
+    assert "result_0.txt breaks the rules: The file has the logs of 2 runs (run_start in lines" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("RESULT_0.TXT", "RESULT_0.TXT and 4 more may be meant: name the logs result_0.txt"),
+        ("result_0.log", "result_0.log and 4 more may be meant: name the logs"),
+        ("result_0.txt.gz", "result_0.txt.gz and 4 more may be meant: unpack them, and name the logs"),
+    ],
+)
+def test_logs_of_other_names_are_named_with_those_that_are_read(tmp_path, name, sentence):
+    campaign(tmp_path, ["good"] * 5)
+    for index in range(5):
+        (tmp_path / f"result_{index}.txt").rename(tmp_path / name.replace("0", str(index)))
+    assert sentence in typed("judge", str(tmp_path), "--ruleset", "mini-1.0").stderr
+
+
+@pytest.mark.parametrize("epoch", [10**9, -3])
+def test_a_speed_that_no_load_explains_is_not_called_a_disturbance(tmp_path, epoch):
+    campaign(tmp_path, ["good"] * 5)
+    path = tmp_path / "result_0.txt"
+    path.write_text(path.read_text().replace('"epoch_num": 3', f'"epoch_num": {epoch}'))
+    assert "Disturbed" not in typed("judge", str(tmp_path), "--ruleset", "mini-1.0").stdout

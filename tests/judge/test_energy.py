@@ -101,10 +101,15 @@ def test_energy_above_idle_takes_off_the_idle_power_that_the_logs_of_a_campaign_
     ("lines", "reason"),
     [
         ([], "power/result_0/node_0.txt has no readable line"),
+        ([*STEADY, (131, "conversion_eff", 95)], "conversion_eff that is no number above 0 and at most 1"),
+        (
+            [(0, "power_reading", {"value": 9}), (5, "power_measurement_start", None)],
+            "no power_reading between",
+        ),
         (STEADY[1:], "power/result_0/node_0.txt has no power_measurement_start"),
         (STEADY[:1], "power/result_0/node_0.txt has no power_reading"),
         ([STEADY[0], (1, "power_reading", "much")], "has 1 power_reading without a number of watts"),
-        ([*STEADY, (131, "conversion_eff", 0)], "conversion_eff that is no positive number"),
+        ([*STEADY, (131, "conversion_eff", 0)], "conversion_eff that is no number above 0 and at most 1"),
         ([(130, *STEADY[0][1:]), *STEADY[1:3]], "has no reading after its start"),
     ],
 )
@@ -157,3 +162,18 @@ def test_the_energy_of_an_entry_is_the_mean_of_the_runs_that_the_score_keeps(tmp
         power_log(tmp_path / "power" / f"result_{index}" / "node_0.txt", lines)
     assert kept_energy(records, [True, False, False]).joules == pytest.approx(250 * 60)
     assert kept_energy(records, [True, True, True]) is None
+
+
+def test_an_idle_power_above_the_measured_one_leaves_the_energy_above_idle_unknown(tmp_path, record):
+    power_log(tmp_path / "power" / "result_0" / "node_0.txt", STEADY, idle_watts=900)
+    energy = energy_of(record)
+    assert energy.above_idle is None
+    reason = "the stated idle power, 900.0 W, is above the measured power, 400.0 W"
+    assert energy.above_idle_reason == reason
+
+
+def test_a_power_log_that_cannot_be_read_is_named_with_the_cause(tmp_path, record):
+    path = tmp_path / "power" / "result_0" / "node_0.txt"
+    power_log(path, STEADY)
+    path.write_text(path.read_text(), encoding="utf-16")
+    assert "UTF-16" in measure(record)

@@ -302,8 +302,8 @@ def test_in_an_official_round_the_causes_are_counted_apart():
     rules = replace(MINI, strict=False, drop=1)
     records = [SimpleNamespace(index=index) for index in range(4)]
     converged = [False, True, True, True]
-    verdicts = [SimpleNamespace(converged=one, compliant=False) for one in converged[:3]]
-    verdicts.append(SimpleNamespace(converged=True, compliant=True))
+    verdicts = [SimpleNamespace(converged=one, compliant=False, findings=()) for one in converged[:3]]
+    verdicts.append(SimpleNamespace(converged=True, compliant=True, findings=()))
     assert failed_runs(records, verdicts, rules) == (
         "1 run(s) did not converge (index 0) and 2 run(s) converged but broke the rules (index 1, 2)"
     )

@@ -216,9 +216,9 @@ def against_history(
 
 def _originals(history: Sequence[tuple[str, WithRuns]], b: WithRuns) -> list[tuple[str, WithRuns]]:
     """Campaigns of a history without those that have a log of an earlier one, or of `b`."""
-    known, kept = digests(b.runs), []
+    known, kept = digests(*b.runs), []
     for folder, score in history:
-        own = digests(score.runs)
+        own = digests(*score.runs)
         if not own & known:
             kept.append((folder, score))
         known |= own

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from train_bench.errors import RequestError
 from train_bench.judge.score import ScoredRun
 from train_bench.logs.log import NO_CONTENT
 
 
-def digests(runs: Iterable[ScoredRun]) -> set[str]:
-    """Digests of the logs of runs, as far as they are known."""
-    return {run.sha256 for run in runs if run.sha256 is not None and run.sha256 != NO_CONTENT}
+def digests(*runs: ScoredRun) -> set[str]:
+    """Digests of the logs of runs, and of their times, as far as they are known."""
+    known = {digest for run in runs for digest in (run.sha256, run.times_digest) if digest is not None}
+    return known - {NO_CONTENT}
 
 
 def without_copies(runs: Sequence[ScoredRun]) -> list[ScoredRun]:
-    """Runs without those whose log is a copy of that of an earlier one."""
-    first: dict[str | None, ScoredRun] = {}
-    return [
-        run for run in runs if run.sha256 in (None, NO_CONTENT) or first.setdefault(run.sha256, run) is run
-    ]
+    """Runs without those whose log is a copy of that of an earlier one, in the same or in other bytes."""
+    known: set[str] = set()
+    kept = []
+    for run in runs:
+        if known.isdisjoint(own := digests(run)):
+            kept.append(run)
+        known |= own
+    return kept
 
 
 def without_repeated_seeds(runs: Sequence[ScoredRun]) -> list[ScoredRun]:
@@ -41,12 +45,13 @@ def without_common(
 ) -> tuple[list[ScoredRun], list[ScoredRun]]:
     """Runs of two entries without the logs that both have. Raises `RequestError` if one has no others: then it is
     compared with itself."""
-    common = digests(a) & digests(b)
-    rest_a = [run for run in a if run.sha256 not in common]
-    rest_b = [run for run in b if run.sha256 not in common]
+    common = digests(*a) & digests(*b)
+    rest_a = [run for run in a if common.isdisjoint(digests(run))]
+    rest_b = [run for run in b if common.isdisjoint(digests(run))]
     if common and not (rest_a and rest_b):
+        copies = len(a) - len(rest_a)
         raise RequestError(
-            f"{name_a} and {name_b} have the same {len(common)} log(s), so one is a copy of the other; compare two "
+            f"{name_a} and {name_b} have the same {copies} log(s), so one is a copy of the other; compare two "
             "campaigns that were run."
         )
     return rest_a, rest_b

@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from train_bench.core.digits import distinct
 from train_bench.core.escape import plain
 from train_bench.core.event import Event
 from train_bench.core.finite_number import finite_number
@@ -24,7 +25,7 @@ from train_bench.logs import log
 from train_bench.logs.record import RunRecord
 
 WITHOUT_LOGS = "there are no power logs (power/result_N/node_K.txt) next to the results"
-NO_EFFICIENCY = "has a conversion_eff that is no positive number"
+NO_EFFICIENCY = "has a conversion_eff that is no number above 0 and at most 1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +59,13 @@ def measure(record: RunRecord) -> Energy | str:
         return _without_logs(folder)
     if record.minutes is None or record.minutes <= 0:
         return f"{path.name} has no time between run_start and run_stop"
-    logs = [log.read(node).events for node in nodes]
-    watts = [*map(_node, logs), *(_switch(log.read(sw).events) for sw in switches)]
+    read = [log.read(path) for path in (*nodes, *switches)]
+    for power_log in read:
+        if not power_log.events and power_log.problems:
+            problem = power_log.problems[0]
+            return f"{_place(power_log.path)} cannot be read (line {problem.line}: {problem.message})"
+    logs = [one.events for one in read[: len(nodes)]]
+    watts = [*map(_node, logs), *(_switch(one.events) for one in read[len(nodes) :])]
     places = [_place(power_log) for power_log in (*nodes, *switches)]
     for place, value in zip(places, watts, strict=True):
         if isinstance(value, str):
@@ -81,11 +87,18 @@ def _over(
     above = sum(watts) - sum(resting) if len(resting) == len(watts) else None
     without = itertools.zip_longest(places, idle, stated)
     reasons = (f"{place} {_without_idle(one or {})}" for place, value, one in without if value is None)
+    reason = next(reasons, None)
+    if above is not None and above < 0:
+        idle_watts, measured = distinct(sum(resting), sum(watts), decimals=1)
+        above, reason = (
+            None,
+            f"the stated idle power, {idle_watts} W, is above the measured power, {measured} W",
+        )
     sources = [source for one in stated if isinstance(source := one.get("source"), str)]
     return Energy(
         joules=sum(watts) * seconds,
         above_idle=None if above is None else above * seconds,
-        above_idle_reason=next(reasons, None),
+        above_idle_reason=reason,
         sources=tuple(dict.fromkeys(sources)),
     )
 
@@ -152,10 +165,12 @@ def _node(events: Sequence[Event]) -> float | str:
         return without_power(events)
     end = readings[-1][0] if stopped is None or stopped <= started else stopped
     before, total = started, 0.0
-    for time_ms, watts in readings:
-        if started <= time_ms <= end:
-            total += watts * (time_ms - before)
-            before = time_ms
+    timed = [(time_ms, watts) for time_ms, watts in readings if started <= time_ms <= end]
+    if not timed:
+        return "has no power_reading between its start and its stop"
+    for time_ms, watts in timed:
+        total += watts * (time_ms - before)
+        before = time_ms
     efficiency = _efficiency(events)
     if efficiency is None:
         return NO_EFFICIENCY
@@ -197,9 +212,10 @@ def _switch(events: Sequence[Event]) -> float | str:
 
 
 def _efficiency(events: Sequence[Event]) -> float | None:
-    """Conversion efficiency: 1 if none is stated, else the last; None if it is invalid."""
+    """Conversion efficiency, above 0 and at most 1: 1 if none is stated, else the last; None if it is invalid."""
     stated = [event.value for event in events if event.key == "conversion_eff"]
-    return (plain_number(stated[-1]) or None) if stated else 1.0
+    value = plain_number(stated[-1]) if stated else 1.0
+    return value if value is not None and 0 < value <= 1 else None
 
 
 def plain_number(value: Any) -> float | None:

@@ -371,6 +371,13 @@ def _unread(location: Location) -> str:
         for problem in log.read(file).problems:
             if log.names(file, problem.line, "submission_benchmark"):
                 return f"in a line that cannot be read, line {problem.line} of {file.name}: {problem.message}"
+    for file in location.files:
+        line = log.first_naming(file, "submission_benchmark")
+        if line is not None:
+            return (
+                f"only in line {line} of {file.name}, which is no line of MLLOG: it needs `{log.TOKEN}` with one "
+                'space, and the object {"key": "submission_benchmark", ...} of JSON, the key in lower case'
+            )
     return "not logged"
 
 

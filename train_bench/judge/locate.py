@@ -11,12 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.core import files
+from train_bench.core.escape import plain
 from train_bench.errors import LogError, RequestError
 from train_bench.rules import ruleset
 
 ROUND_FOLDER = re.compile(r"(?:(training|hpc)_results_)?v?(\d+\.\d+)(\.\d+)?")
 SCALINGS = ("strong", "weak")
 RESULT = re.compile(r"result_.*\.txt")
+ALIKE, PACKED = (
+    re.compile(r"^(result|run|log)s?[-_. ]?\w*.*\.(txt|log|out|gz|bz2|xz|zst|zip)$"),
+    (".gz", ".bz2", ".xz", ".zst", ".zip"),
+)
+"""Names that others give their logs, in lower case, and ends of packed files."""
 
 PRUNED = "pruned_results"
 """Folder in which HPC submitters leave models that they took out of a result of weak scaling."""
@@ -127,10 +133,25 @@ def find(path: Path, ruleset_name: str | None) -> Entries:
     if broken and not locations:
         raise broken[0]
     if not locations:
-        raise LogError(" ".join((f"{path} has no result_*.txt yet.", *badly_ended(path), *skipped)))
+        found = f"{path} has no result_*.txt{_alike(path)}."
+        raise LogError(" ".join((found, *badly_ended(path), *skipped)))
     return Entries(
         locations=tuple(locations), unjudged=tuple(str(error) for error in broken), skipped=tuple(skipped)
     )
+
+
+def _alike(path: Path) -> str:
+    """Files below a folder without logs that may be meant as such; else ` yet`."""
+    others = (
+        file for folder, _, names in os.walk(path) for name in sorted(names) if (file := Path(folder, name))
+    )
+    meant = [file for file in others if ALIKE.search(file.name.casefold()) and not file.name.startswith(".")]
+    if not meant:
+        return " yet"
+    name = plain(str(meant[0].relative_to(path)))
+    more = f" and {len(meant) - 1} more" if len(meant) > 1 else ""
+    packed = "unpack them, and " if meant[0].suffix.casefold() in PACKED else ""
+    return f"; {name}{more} may be meant: {packed}name the logs result_0.txt, result_1.txt, ..."
 
 
 def in_folder(folder: Path, ruleset_name: str | None) -> Location | None:

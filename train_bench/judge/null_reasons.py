@@ -82,7 +82,15 @@ def _no_interval(
 ) -> str:
     if score["olympic_minutes"] is None:
         return olympic
-    return few if len(converged) < 2 else "a run takes no time"
+    if len(converged) < 2:
+        return few
+    if any(run["minutes"] <= 0 for run in converged):
+        return (
+            "a run takes no time"
+            if all(run["minutes"] >= 0 for run in converged)
+            else "a run ends before it starts"
+        )
+    return "a log is a copy of another, so the runs are not independent"
 
 
 def _of_first(kept: Sequence[Mapping[str, Any]]) -> str:
@@ -91,4 +99,8 @@ def _of_first(kept: Sequence[Mapping[str, Any]]) -> str:
         for name in ("samples", "minutes"):
             if name in run["null_reasons"]:
                 return f"{run['file']}: {run['null_reasons'][name]}"
-    return "the kept runs take no time"
+    return (
+        "the kept runs take no time"
+        if kept and kept[0]["minutes"] >= 0
+        else "a kept run ends before it starts"
+    )

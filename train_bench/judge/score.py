@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.judge.checks import verified
+from train_bench.judge.checks.ending import STATUS
 from train_bench.judge.checks.ranks import disturbance
 from train_bench.judge.compliance import RunVerdict
 from train_bench.judge.finding import BREAKS
@@ -84,6 +85,7 @@ class ScoredRun:
     counted: bool
     dropped: bool
     sha256: str | None = None
+    times_digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,7 +266,8 @@ def _dropped(times: Sequence[float], drop: int) -> set[int]:
 def _copies(records: Sequence[RunRecord]) -> bool:
     """True if a log is a copy of another, so that the times are no independent ones."""
     known = [record.sha256 for record in records if record.sha256 != NO_CONTENT]
-    return len(set(known)) < len(known)
+    timed = [record.times_digest for record in records if record.times_digest is not None]
+    return len(set(known)) < len(known) or len(set(timed)) < len(timed)
 
 
 def _interval(times: Sequence[float], drop: int, factor: float) -> tuple[float, float]:
@@ -291,6 +294,7 @@ def _scored(record: RunRecord, verdict: RunVerdict, *, counted: bool, dropped: b
         counted=counted,
         dropped=dropped,
         sha256=record.sha256,
+        times_digest=record.times_digest,
     )
 
 
@@ -362,18 +366,34 @@ def _single_log(rules: BenchmarkRules, verdicts: Sequence[RunVerdict]) -> str:
 
 def failed_runs(records: Sequence[RunRecord], verdicts: Sequence[RunVerdict], rules: BenchmarkRules) -> str:
     """Runs that do not count, by cause: a run that breaks rules may well have converged."""
-    slow = [record.index for record, verdict in zip(records, verdicts, strict=True) if not verdict.converged]
+    slow = [
+        record.index
+        for record, verdict in zip(records, verdicts, strict=True)
+        if not verdict.converged and not _without_status(verdict)
+    ]
+    unsaid = [
+        record.index for record, verdict in zip(records, verdicts, strict=True) if _without_status(verdict)
+    ]
     broken = [
         record.index
         for record, verdict in zip(records, verdicts, strict=True)
         if verdict.converged and not counts(verdict, rules)
     ]
-    causes = ((slow, "did not converge"), (broken, "converged but broke the rules"))
+    causes = (
+        (slow, "did not converge"),
+        (unsaid, "have no status that counts"),
+        (broken, "converged but broke the rules"),
+    )
     return " and ".join(
         f"{len(indices)} run(s) {what} (index {', '.join(map(str, indices))})"
         for indices, what in causes
         if indices
     )
+
+
+def _without_status(verdict: RunVerdict) -> bool:
+    """True if the status of a run is missing or misspelt."""
+    return any(finding.check == STATUS for finding in verdict.findings)
 
 
 def _violations(records: Sequence[RunRecord], verdicts: Sequence[RunVerdict]) -> list[str]:

@@ -256,9 +256,22 @@ def names(path: Path, line: int, key: str) -> bool:
         for block in _blocks(file):
             lines = _lines(block.decode("utf-8", errors="replace"))
             if above < line <= above + len(lines) and lines[line - above - 1]:  # an empty one is no line of the block
-                return f'"{key}"' in lines[line - above - 1]
+                return key in lines[line - above - 1]
             above += len(lines) - 1
     return False
+
+
+def first_naming(path: Path, word: str) -> int | None:
+    """Number of the first line that has a word in upper or lower case, be it an event or not; None without one."""
+    above = 0
+    with files.opened(path) as file:
+        for block in _blocks(file):
+            lines = _lines(block.decode("utf-8", errors="replace"))
+            for number, line in enumerate(lines, start=above + 1):
+                if word in line.casefold():
+                    return number
+            above += len(lines) - 1
+    return None
 
 
 def first_value(path: Path, key: str) -> Any:
@@ -305,6 +318,8 @@ def parse_line(
             files.refuse_depth(fields)
     except (ValueError, RecursionError):
         end = "" if rest.endswith("}") else " (the line ends in the middle)"
+        end = " (it has control characters of a terminal)" if "\x1b" in rest else end
+        end = " (it has single quotes)" if rest.startswith("{'") else end
         end = " (it has typographic quotes)" if any(quote in rest for quote in TYPOGRAPHIC) else end
         return Problem(line=line, message=f"not JSON{end}: {_shortened(rest)}", text=rest[:HEAD_BYTES])
     if not is_plain and ("\\" in rest or not rest.isprintable()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Mapping
@@ -84,6 +85,15 @@ class RunRecord:
     def division(self) -> str | None:
         """The division that the log announces."""
         return self.announced.get("submission_division")
+
+    @property
+    def times_digest(self) -> str | None:
+        """Digest of start, time and evaluations, which no two runs share to the millisecond: logs that have the same
+        are copies of each other, however they are written. None without a time or evaluations."""
+        if self.started_ms is None or not self.minutes or not self.evaluations:
+            return None
+        evaluated = [(one.time_ms, one.position, one.value) for one in self.evaluations]
+        return hashlib.sha256(repr((self.started_ms, self.minutes, evaluated)).encode()).hexdigest()
 
     def as_json(self) -> dict[str, Any]:
         """The file's content."""

@@ -15,7 +15,7 @@ from train_bench.judge.checks.campaign_checks import (
 )
 from train_bench.judge.checks.case import EntryCase, LogCase
 from train_bench.judge.checks.convergence import check_against_rcps
-from train_bench.judge.checks.ending import check_end, check_format, check_lines
+from train_bench.judge.checks.ending import check_end, check_format, check_lines, check_one_run
 from train_bench.judge.checks.interrupted import check_interruptions
 from train_bench.judge.checks.parameters import check_parameters
 from train_bench.judge.checks.physics import check_physics
@@ -37,6 +37,7 @@ from train_bench.logs.record import RunRecord
 
 LOG_CHECKS: tuple[Callable[[LogCase], Iterable[Finding]], ...] = (
     check_end,
+    check_one_run,
     check_lines,
     check_format,
     check_rule_files,

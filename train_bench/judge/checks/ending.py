@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from train_bench.core.escape import plain
 from train_bench.judge.checks.case import LogCase
 from train_bench.judge.finding import BREAKS, REVIEW, SLOW, Finding, finding
 from train_bench.logs.log import Remark
-from train_bench.logs.record import DIED
+from train_bench.logs.record import DIED, SUCCESS
+
+STATUS = "status"
 
 
 def check_end(case: LogCase) -> list[Finding]:
@@ -17,7 +20,37 @@ def check_end(case: LogCase) -> list[Finding]:
     if record.status == DIED:
         message = "There is no run_stop: the log was cut off, and the run counts as not converged."
         return [finding(record, rules, "died", message, key="run_stop", grade=SLOW)]
-    return []
+    return _misspelt_status(case)
+
+
+def _misspelt_status(case: LogCase) -> list[Finding]:
+    """`run_stop` without a status, or with a success in another spelling: not as a run that missed its target."""
+    stop = next((event for event in case.log.events if event.key == "run_stop"), None)
+    status = None if stop is None else stop.metadata.get("status")
+    if (
+        stop is None
+        or status == SUCCESS
+        or (status is not None and str(status).strip().casefold() != SUCCESS)
+    ):
+        return []
+    said = "no status" if status is None else f"the status {plain(repr(status)[:60])}"
+    message = f"run_stop has {said}; a run counts as converged with the status 'success' in its metadata."
+    record, rules = case.record, case.rules
+    return [finding(record, rules, STATUS, message, line=stop.line, key="run_stop", value=status, grade=SLOW)]
+
+
+def check_one_run(case: LogCase) -> list[Finding]:
+    """Several runs in one file: each began after the one before had ended."""
+    record, log, rules = case.record, case.log, case.rules
+    ends = [event.line for event in log.events if event.key == "run_stop"]
+    starts = [event.line for event in log.events if event.key == "run_start"]
+    if len(starts) < 2 or not ends or starts[-1] < ends[0]:
+        return []
+    lines = " and ".join(map(str, starts[:2]))
+    message = (
+        f"The file has the logs of {len(starts)} runs (run_start in lines {lines}); keep one run in a file."
+    )
+    return [finding(record, rules, "several_runs", message, line=starts[1], key="run_start", grade=BREAKS)]
 
 
 def check_lines(case: LogCase) -> list[Finding]:

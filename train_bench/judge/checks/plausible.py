@@ -4,7 +4,7 @@ reached at the first evaluation. All for review: a wrong clock is no broken rule
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from train_bench.core.digits import significant
 from train_bench.judge.checks.case import LogCase
@@ -20,6 +20,9 @@ FIRST, LAST = datetime(2018, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 
 NEAR = 1.15
 """Factor within which an epoch has as many samples in a log as in the data; some leave out incomplete batches."""
+
+AHEAD = timedelta(days=1)
+"""By so much a clock may be ahead of ours."""
 
 UNITS = {"seconds": 1000.0, "microseconds": 1e-3, "nanoseconds": 1e-6}
 """Milliseconds in a number of another unit."""
@@ -61,6 +64,8 @@ def _date(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
         guess = f"; time_ms seems to hold {unit}" if unit else ""
         when = "no date" if date is None else f"of {date:%B %Y}"
         message = f"run_start has the time {record.started_ms}, which is {when} in milliseconds{guess}."
+    elif date > datetime.now(UTC) + AHEAD:
+        message = f"The run is of {date:%B %Y}, which is yet to come. Was the clock right?"
     elif date < (began := _began(rules.ruleset)):
         message = (
             f"The run is of {date:%B %Y}; runs for {rules.ruleset} are of {began:%B %Y} or later. Was the clock "

@@ -20,6 +20,9 @@ SPEED_BOUND = 1.5
 """Ratio of the fastest run's samples per second to the slowest's above which the score reports a disturbed
 machine."""
 
+NO_DISTURBANCE = 100.0
+"""Ratio of speeds from which other processes are no explanation: a log is wrong."""
+
 LOST_BOUND = 0.05
 """Share of the ranks' CPU demand that other processes took, above which a machine counts as disturbed
 (decision 0083)."""
@@ -109,9 +112,9 @@ def disturbance(records: Sequence[RunRecord]) -> str | None:
             f"Disturbed: other processes took up to {_percent(max(lost.values()))} of the ranks' CPU demand "
             f"(runs {runs})."
         )
-    speeds = {record.index: record.samples_per_second for record in records if record.samples_per_second}
+    speeds = {record.index: speed for record in records if (speed := record.samples_per_second or 0) > 0}
     slowest, fastest = min(speeds.values(), default=0.0), max(speeds.values(), default=0.0)
-    if fastest <= SPEED_BOUND * slowest:
+    if not SPEED_BOUND * slowest < fastest < NO_DISTURBANCE * slowest:
         return None
     run = min(speeds, key=lambda index: speeds[index])
     slow, fast = significant(slowest, fastest, digits=5)
