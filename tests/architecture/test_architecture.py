@@ -150,10 +150,10 @@ def ours(path):
 
 
 def rooms():
-    """Folders of train_bench, the siblings and the template left out, and the modules at its top."""
+    """Folders of train_bench, the siblings and the templates left out, and the modules at its top."""
     folders = {path.name for path in (ROOT / "train_bench").iterdir() if list(path.glob("*.py"))}
     modules = {path.stem for path in (ROOT / "train_bench").glob("*.py")} - {"__init__"}
-    return folders - {"references", "launchers", "template"}, modules
+    return folders - {"references", "launchers", "template", "trainer_template"}, modules
 
 
 @pytest.mark.parametrize("package", MAY_SEE)

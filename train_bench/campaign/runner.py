@@ -17,7 +17,7 @@ import cattrs
 from train_bench.campaign import attempts, lock, preflight
 from train_bench.campaign.failures import BY_BUDGET, deaths, failed_runs
 from train_bench.campaign.hosts import HostsFile
-from train_bench.core import files, rank_messages
+from train_bench.core import begun_plans, files, rank_messages
 from train_bench.core.event import Event
 from train_bench.core.job import WEIGHTS, Job
 from train_bench.energy.meter import Meter, discard_readings, parse_options
@@ -66,6 +66,8 @@ def open_folder(folder: Path) -> Plan:
     if not _holds_plan(folder):
         raise RequestError(f"{folder} is not a campaign (no plan.json); give the folder of one.")
     written = files.read_json(folder / "plan.json")
+    if isinstance(written, dict):
+        begun_plans.find_benchmark(written, str(folder))
     try:
         plan = from_json(written, folder)
         reason = validate_plan(plan)

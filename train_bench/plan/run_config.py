@@ -228,10 +228,13 @@ TRAITS: Mapping[str, Traits] = {one.name: one.metadata["traits"] for one in fiel
 
 
 def register() -> None:
-    """Make the schemas known to Hydra: `run_schema`, and `<name>_schema` of every sibling."""
+    """Make the schemas known to Hydra: `run_schema`, and `<name>_schema` of every sibling, and the variants
+    that are no files of Hydra's: those of benchmarks without code, and points."""
     _store(None, "run_schema", RunConfig)
     for name in discover.references():
         _store("benchmark", f"{name}_schema", discover.reference_config(name))
+    for name, content in discover.stated_variants().items():
+        _store("benchmark", name, dict(content), key=content)
     for name in discover.launchers():
         _store("launcher", f"{name}_schema", discover.launcher_config(name))
     register_points()
