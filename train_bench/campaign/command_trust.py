@@ -53,7 +53,8 @@ def external_effects(plan: Plan) -> list[str]:
         effects.append(f"energy_command={request['energy_command']}")
     effects += _of_launcher(plan)
     if job.drop_caches:
-        effects.append("drop_caches=true")
+        by = "" if job.drop_caches_command is None else f" by {job.drop_caches_command}"
+        effects.append(f"drop_caches=true{by}")
     tracking = request.get("tracking") or NONE
     if tracking not in (NONE, [NONE]):
         online = ", tracking_online=true" if request.get("tracking_online") else ""

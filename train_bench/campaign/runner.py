@@ -150,6 +150,22 @@ def refuse_missing_data(plan: Plan) -> None:
         )
 
 
+def refuse_unprepared(plan: Plan) -> None:
+    """Raise `RequestError` if the data are not prepared and `prepare` needs the data set as it is distributed."""
+    job = plan.jobs[0]
+    if job.command is not None:
+        return
+    config = cattrs.structure(job.config, discover.reference_config(job.reference))
+    folder, origin = Path(str(config.data_dir)), config.distributed_data()
+    if origin is not None and not discover.has_data(folder):
+        words = shlex.join([f"benchmark={plan.variant}", f"data_dir={folder}"])
+        raise RequestError(
+            f"The data of {plan.variant} are not prepared in {folder}. They come from the data set '{origin}' as it is "
+            f"distributed, which is not downloaded for you: train-bench prepare {words} source=FOLDER_THAT_HOLDS_IT. "
+            "Nothing was started."
+        )
+
+
 def prepare_data(plan: Plan, source: Path | None = None) -> None:
     """Prepare the data before any run; returns at once if they are prepared. Of several processes that want the same
     data, one prepares them and the others wait. A command's data are its own affair."""

@@ -183,8 +183,15 @@ class RunConfig:
     )
     drop_caches: bool = option(
         False,
-        "drop the page caches before each run; needs root, and official rounds require it",
+        "drop the page caches before each run; needs root or drop_caches_command, and official rounds require it",
         in_jobs=True,
+    )
+    drop_caches_command: str | None = option(
+        None,
+        "(drop_caches) the program that drops the page caches of a host, for those who are not root: "
+        "'sudo -n /usr/local/sbin/drop-caches'; exit code 0 says that they are dropped",
+        in_jobs=True,
+        program=True,
     )
     data_dir: str | None = option(None, "folder of the prepared data; default: the user's cache folder")
     source: str | None = option(None, "folder of the raw data", verbs=("prepare",))
