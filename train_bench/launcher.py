@@ -136,6 +136,9 @@ class Batch(Protocol):
     def refuse_allocation(self, environ: Mapping[str, str]) -> str | None:
         """Reason that the allocation cannot hold the plan, as a sentence; None if it can."""
 
+    def refuse_job(self, job: Job) -> str | None:
+        """Reason that a run would lack what it was requested with in the queue, as a sentence; None if it would not."""
+
     def submission(self, jobs: Sequence[Job], run_argv: tuple[str, ...]) -> Launch:
         """The command that submits `jobs` and prints the number of the batch job, which runs them by `run_argv` and an
         option that selects one."""

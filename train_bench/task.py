@@ -84,6 +84,10 @@ class BenchmarkConfig:
     """Options that may be changed without changing the task. A reference adds those that say how its work
     is done (loader processes, memory layout), not what it is."""
 
+    GENERATES: ClassVar[tuple[str, ...]] = ()
+    """Values of `data.origin` whose data `prepare` generates; for others it needs the data set as it is distributed.
+    Empty: unknown."""
+
     SHARDED: ClassVar[bool] = False
     """Whether ranks hold different parameters and exchange what these compute (all-to-all of
     torch.distributed). A launcher that cannot do it refuses."""
@@ -106,6 +110,12 @@ class BenchmarkConfig:
     def for_ranks(self, ranks: int) -> BenchmarkConfig:
         """This configuration with the values that follow from the number of ranks filled in."""
         return self
+
+    def distributed_data(self) -> str | None:
+        """The data set that `prepare` needs as it is distributed; None if it generates the data, or if that is
+        unknown."""
+        origin = getattr(getattr(self, "data", None), "origin", None)
+        return None if not self.GENERATES or origin in self.GENERATES else origin
 
     def refuse(self) -> str | None:
         """Reason that this configuration cannot be run, as a sentence; None if it can."""

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from train_bench.core.job import Job
+from train_bench.core.job import Device, Job
 from train_bench.errors import RequestError
 from train_bench.launcher import SAFE_PATH, BatchTask, Launch
 from train_bench.launchers.slurm.config import Config
@@ -60,6 +60,21 @@ class Batch:
                 f"{environ['SLURM_JOB_ID']} has {allocated}; nothing was started."
             )
         return None
+
+    def refuse_job(self, job: Job) -> str | None:
+        """GPUs that are required and not requested."""
+        words = " ".join(self.config.extra)
+        if (
+            job.device is not Device.cuda
+            or self.config.gres is not None
+            or "--gpus" in words
+            or "--gres" in words
+        ):
+            return None
+        return (
+            f"device=cuda needs GPUs, and the job requests none; add launcher.gres=gpu:{job.nproc_per_node}, or the "
+            "option of this cluster in launcher.extra=\"['--gpus-per-node=N']\". Nothing was started."
+        )
 
     def submission(self, jobs: Sequence[Job], run_argv: tuple[str, ...]) -> Launch:
         """`<folder>/slurm/job.sh`, submitted."""

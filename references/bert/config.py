@@ -113,6 +113,8 @@ class Config(task.BenchmarkConfig):
     clip_norm: float = 1.0
     warm_up_steps: int = 2
 
+    GENERATES: ClassVar[tuple[str, ...]] = ("grammar",)
+
     TUNABLE: ClassVar[tuple[str, ...]] = (
         *task.BenchmarkConfig.TUNABLE,
         *("start_weights", "data.workers", "data.prefetch", "data.verify", "data.eval_batch_size"),

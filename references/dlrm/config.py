@@ -51,6 +51,8 @@ class Config(task.BenchmarkConfig):
     hold_warmup_rate: bool = False
     warm_up_steps: int = 2
 
+    GENERATES: ClassVar[tuple[str, ...]] = ("clicks",)
+
     TUNABLE: ClassVar[tuple[str, ...]] = (
         *task.BenchmarkConfig.TUNABLE,
         *recommendation.TUNABLE,

@@ -57,6 +57,8 @@ class Config(task.BenchmarkConfig):
     data: Data
     warm_up_steps: int = 2
 
+    GENERATES: ClassVar[tuple[str, ...]] = ("clicks",)
+
     TUNABLE: ClassVar[tuple[str, ...]] = (*task.BenchmarkConfig.TUNABLE, *recommendation.TUNABLE, "ruleset")
     """Rounds 3.0 to 6.0 define the same task."""
 

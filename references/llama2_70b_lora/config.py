@@ -80,6 +80,8 @@ class Config(data_config.ArrayConfig):
     start_weights: str | None = None
     start_weights_sha256: str | None = None
 
+    GENERATES: ClassVar[tuple[str, ...]] = ("dialect",)
+
     TUNABLE: ClassVar[tuple[str, ...]] = (*data_config.ArrayConfig.TUNABLE, "start_weights", "ruleset")
     """Rounds 5.1 to 6.1 define the same task."""
 

@@ -136,6 +136,8 @@ class Config(BackboneWeights, task.BenchmarkConfig):
     weight_decay: float = 0.0001
     warm_up_steps: int = 1
 
+    GENERATES: ClassVar[tuple[str, ...]] = ("digits",)
+
     TUNABLE: ClassVar[tuple[str, ...]] = (
         *task.BenchmarkConfig.TUNABLE,
         *("data.workers", "data.prefetch", "data.verify", "data.eval_batch_size"),

@@ -126,6 +126,8 @@ class Config(BatchNormGroups, task.BenchmarkConfig):
     label_smoothing: float = 0.1
     warm_up_steps: int = 2
 
+    GENERATES: ClassVar[tuple[str, ...]] = ("digits",)
+
     TUNABLE: ClassVar[tuple[str, ...]] = (
         *task.BenchmarkConfig.TUNABLE,
         *("data.workers", "data.prefetch", "data.verify", "data.layout", "data.shard_samples"),

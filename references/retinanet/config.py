@@ -102,6 +102,8 @@ class Config(BackboneWeights, task.BenchmarkConfig):
     data: Data
     warm_up_steps: int = 2
 
+    GENERATES: ClassVar[tuple[str, ...]] = ("digits",)
+
     TUNABLE: ClassVar[tuple[str, ...]] = (
         *task.BenchmarkConfig.TUNABLE,
         *("data.workers", "data.prefetch", "data.verify", "data.eval_batch_size"),

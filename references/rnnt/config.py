@@ -158,6 +158,8 @@ class Config(task.BenchmarkConfig):
     eval_symbols: int = 30
     warm_up_steps: int = 2
 
+    GENERATES: ClassVar[tuple[str, ...]] = ("letters",)
+
     TUNABLE: ClassVar[tuple[str, ...]] = (
         *task.BenchmarkConfig.TUNABLE,
         *("train_samples", "data.verify", "data.pack_utterances", "data.eval_batch_size"),

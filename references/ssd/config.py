@@ -115,6 +115,8 @@ class Config(BackboneWeights, BatchNormGroups, task.BenchmarkConfig):
     hold_warmup_rate: bool = False
     warm_up_steps: int = 2
 
+    GENERATES: ClassVar[tuple[str, ...]] = ("digits",)
+
     TUNABLE: ClassVar[tuple[str, ...]] = (
         *task.BenchmarkConfig.TUNABLE,
         *("data.workers", "data.prefetch", "data.verify", "data.eval_batch_size"),

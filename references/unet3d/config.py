@@ -107,6 +107,8 @@ class Config(task.BenchmarkConfig):
     data: Data
     warm_up_steps: int = 2
 
+    GENERATES: ClassVar[tuple[str, ...]] = ("organs",)
+
     TUNABLE: ClassVar[tuple[str, ...]] = (
         *(option for option in task.BenchmarkConfig.TUNABLE if option != "hyperparameters"),
         *("hyperparameters.global_batch_size", "hyperparameters.gradient_accumulation_steps"),

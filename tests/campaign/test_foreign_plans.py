@@ -124,6 +124,10 @@ def of_launcher(name, **options):
         (of_launcher("torchrun", nodes=2, master_addr="10.1.2.3", master_port=29777), "master_addr=10.1.2.3"),
         (of_launcher("torchrun", nproc_per_node=512), r"launcher=torchrun with 512 rank\(s\) on 1 host"),
         (lambda plan: plan["shared"].update(drop_caches=True), "drop_caches=true"),
+        (
+            lambda plan: plan["shared"].update(drop_caches=True, drop_caches_command="nc evil"),
+            "drop_caches=true by nc evil",
+        ),
         (lambda plan: plan["request"].update(energy_command="nc evil"), "energy_command=nc evil"),
         (
             lambda plan: plan["request"].update(tracking="wandb", tracking_online=True),

@@ -1,12 +1,14 @@
 """What this machine cannot do is refused before anything is started."""
 
 import importlib.util
+import json
 import os
 import socket
 import subprocess
 import sys
 from dataclasses import replace
 
+import cattrs
 import pytest
 
 from tests.command_line import typed
@@ -14,6 +16,7 @@ from tests.fake_campaigns import make
 from tests.run.fakes import job
 from train_bench.campaign import preflight, runner
 from train_bench.errors import RequestError
+from train_bench.plan import discover
 
 
 def train_bench(*arguments, **environ):
@@ -70,7 +73,7 @@ def test_data_that_cannot_be_prepared_for_lack_of_a_place_are_refused(tmp_path):
 @pytest.mark.full
 def test_full_scale_plans_and_data_ask_for_no_dropped_caches(tmp_path):
     planned = train_bench("plan", "benchmark=resnet", "runs=1")
-    assert planned.returncode == 0, planned.stderr
+    assert planned.returncode == 2 and "hyperparameters" in planned.stdout, planned.stderr
     prepared = train_bench("prepare", "benchmark=resnet", f"data_dir={tmp_path / 'data'}")
     assert prepared.returncode == 2
     assert "drop_caches" not in prepared.stderr
@@ -115,3 +118,59 @@ def test_a_rendezvous_on_a_port_that_is_taken_is_refused(tmp_path):
         with pytest.raises(RequestError, match=f"launcher.master_port={port} is in use on this host"):
             preflight.refuse_port(two)
         preflight.refuse_port(replace(two, launcher_config=options | {"node_rank": 1}))
+
+
+def slurm(*overrides):
+    """A request of a queue whose `sbatch` is not needed."""
+    return ("launcher=slurm", "runs=1", *overrides)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("benchmark=resnet",), "demands cleared caches before each run; set drop_caches=true"),
+        (("benchmark=resnet_cifar10",), "They come from the data set 'cifar10' as it is distributed"),
+        (slurm("device=cuda"), "device=cuda needs GPUs, and the job requests none; add launcher.gres=gpu:1"),
+        (("drop_caches_command=true",), "requires drop_caches=true"),
+        (
+            ("drop_caches=true", "drop_caches_command=no-such-program"),
+            "there is no program no-such-program here",
+        ),
+        (("output=/proc/nowhere/campaign",), "cannot be written"),
+    ],
+)
+def test_plan_refuses_what_run_would_refuse_with_the_same_sentence_and_exit_code(words, sentence):
+    ran = typed("run", *words)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    planned = typed("plan", "--json", *words)
+    assert planned.returncode == ran.returncode
+    refused = json.loads(planned.stdout)["refused"] if planned.stdout else planned.stderr
+    for answer in (ran.stderr, refused):
+        assert sentence in answer
+    assert refused.strip().removeprefix("train-bench: ") == ran.stderr.strip().removeprefix("train-bench: ")
+
+
+@pytest.mark.parametrize("words", [("launcher.gres=gpu:8",), ("launcher.extra=['--gpus-per-node=8']",)])
+def test_gpus_of_a_queue_are_requested_in_either_way(words):
+    planned = make(*slurm("device=cuda", *words))
+    batch = discover.batch(runner.launcher_config(planned))
+    assert batch.refuse_job(planned.jobs[0]) is None
+
+
+def test_a_plan_that_run_would_begin_has_nothing_to_refuse():
+    planned = typed("plan", "--json", "runs=1")
+    assert planned.returncode == 0
+    assert json.loads(planned.stdout)["refused"] is None
+
+
+@pytest.mark.full
+def test_data_that_need_a_source_are_known_by_the_preparation_that_refuses_to_go_without(tmp_path):
+    draws_first = {"dlrm_dcnv2"}  # gigabytes, before it asks
+    for variant in set(discover.variants()) - discover.points().keys() - draws_first:
+        values = discover.values(variant)
+        config = cattrs.structure(values, discover.reference_config(values["reference"]))
+        if config.distributed_data() is not None:
+            with pytest.raises(RequestError):
+                discover.prepare(values["reference"])(config, tmp_path / variant, None)
+        elif getattr(config, "data", None) is not None and hasattr(config.data, "origin"):
+            assert config.data.origin in config.GENERATES

@@ -352,3 +352,10 @@ def test_files_of_the_source_that_differ_are_named_and_others_do_not_count(tmp_p
     assert named == ("train_bench/one.py", "train_bench/two.py")
     source = packaging.Source(root=tmp_path, revision="abc+changes", differing=named, digest=SOURCE.digest)
     assert source.described == "abc+changes (differing: train_bench/one.py, train_bench/two.py)"
+
+
+def test_fields_that_nothing_detects_are_listed(mini_campaign, tmp_path):
+    folder = package(mini_campaign, to=tmp_path / "submission", stated={"cooling": "air"}, force=True)
+    [(file, fields)] = packaging.empty_fields(folder).items()
+    assert file == str(folder / "systems" / "box.json")
+    assert "hw_notes" in fields and "cooling" not in fields and "number_of_nodes" not in fields

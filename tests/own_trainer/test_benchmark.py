@@ -215,6 +215,40 @@ def test_a_program_trains_with_what_was_planned_or_is_refused(tmp_path, monkeypa
         one.run_start()
 
 
+def test_everything_that_a_run_lacks_is_said_at_once(tmp_path, monkeypatch):
+    one = campaign(tmp_path, monkeypatch)
+    one.announce(**{key: VALUES[key] for key in VALUES if key != "opt_name"})
+    one.init_start()
+    one.init_stop()
+    with pytest.raises(RequestError) as error:
+        one.run_start()
+    for part in (
+        "opt_name was planned and not announced",
+        "call weights_initialized(NAME, ...)",
+        "run_start() needs train_samples and eval_samples",
+    ):
+        assert part in str(error.value)
+
+
+def test_micro_batches_are_accumulated_by_programs_that_say_so(tmp_path, monkeypatch):
+    values = {key: value for key, value in VALUES.items() if key != "gradient_accumulation_steps"}
+    one = benchmark(tmp_path)
+    one.announce(**values)
+    one.init_start()
+    one.weights_initialized("weight")
+    one.init_stop()
+    one.run_start(train_samples=1000, eval_samples=100)
+    train(one, [0.9])
+    events = {event["key"]: event["value"] for event in log(tmp_path / "result_0.txt")}
+    assert events["gradient_accumulation_steps"] == 1
+    planned = campaign(tmp_path, monkeypatch, hyperparameters={**VALUES, "gradient_accumulation_steps": 4})
+    planned.announce(**values)
+    planned.init_start()
+    planned.init_stop()
+    with pytest.raises(RequestError, match=r"gradient_accumulation_steps=1\): 4 was planned"):
+        planned.run_start()
+
+
 def test_a_program_cannot_take_another_campaigns_job(tmp_path, monkeypatch):
     campaign(tmp_path, monkeypatch)
     with pytest.raises(

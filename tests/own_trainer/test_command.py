@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.fake_campaigns import make
 from tests.sandbox import ROOT
 from train_bench.campaign import runner
 from train_bench.core import files
+from train_bench.own_trainer import command
 
 BY_HAND = ROOT / "tests" / "own_trainer" / "programs" / "by_hand.py"
 
@@ -81,3 +83,10 @@ def test_ranks_that_are_others_than_planned_start_no_program(watched, tmp_path, 
     (arrived,) = (tmp_path / "campaign" / "ranks" / "run_0" / "arrived").iterdir()
     assert json.loads(arrived.read_text()) == {"error": sentence}
     assert not Path(tmp_path, "started").exists()
+
+
+def test_the_sentence_of_a_refusal_is_whole_and_other_last_words_are_an_excerpt(tmp_path):
+    job, place = SimpleNamespace(ranks_folder=tmp_path), SimpleNamespace(rank=0)
+    for error, whole in (("train_bench.errors.RequestError", True), ("ValueError", False)):
+        (tmp_path / "rank_0.stderr").write_text(f"Traceback\n{error}: {'word ' * 100}end\n")
+        assert command._last_words(job, place).endswith("end") == whole

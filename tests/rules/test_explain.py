@@ -12,6 +12,7 @@ from train_bench.core.event import Event
 from train_bench.rules import rulefile, ruleset
 from train_bench.rules.checks import Failure, check
 from train_bench.rules.describe_rule import in_words
+from train_bench.rules.disclosures import DISCLOSURES
 from train_bench.rules.explain import explain
 
 OFFICIAL = Path(mlperf_logging.__file__).parent / "compliance_checker"
@@ -67,6 +68,22 @@ def test_a_required_count_is_explained(requirement, seen, parts):
     sentence = explain(Failure(kind="count", key="some_key", rule=requirement, value=seen))
     for part in ("some_key", *parts):
         assert part in sentence
+
+
+def test_a_disclosure_that_is_missing_is_explained():
+    sentence = explain(Failure(kind="count", key="expert_parallelism", rule="EXACTLY_ONE", value=0))
+    assert sentence == (
+        "expert_parallelism is missing; log it exactly once: ranks that share the experts of a layer; 1 for none."
+    )
+
+
+def test_every_key_that_6_1_requires_and_no_round_before_is_a_disclosure():
+    def required(name, benchmark):
+        rules = ruleset.load(name).benchmark(benchmark)
+        return {failure.key for failure in check(rules, []) if failure.kind == "count"}
+
+    added = required("training-6.1.0", "llama31_8b") - required("training-5.1.0", "llama31_8b")
+    assert added & DISCLOSURES.keys() == DISCLOSURES.keys()
 
 
 def test_a_rule_that_is_no_expression_is_shown_as_it_is():

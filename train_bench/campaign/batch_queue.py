@@ -39,6 +39,13 @@ def check(batch: Batch) -> None:
         )
 
 
+def refuse_job(batch: Batch, job: Job) -> None:
+    """Raise `RequestError` for a run that would lack in the queue what it was requested with."""
+    reason = batch.refuse_job(job)
+    if reason is not None:
+        raise RequestError(reason)
+
+
 def hand_over(
     batch: Batch, jobs: Sequence[Job], overrides: Sequence[str], tell: Callable[[str], None]
 ) -> None:

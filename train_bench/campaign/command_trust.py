@@ -3,15 +3,12 @@ start any number of processes: only for plans that this user has begun or truste
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shlex
 from dataclasses import MISSING, fields
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
-from train_bench.core import files, plugins
+from train_bench.core import begun_plans, files, plugins
 from train_bench.core.job import plan_digest
 from train_bench.errors import RequestError
 from train_bench.observers.tracking import NONE
@@ -23,10 +20,13 @@ HARMLESS = ("name", "nodes", "nproc_per_node", "threads_per_rank")
 
 
 def note(plan: Plan) -> None:
-    """Remember the plan of a campaign that this user begins, if it has external effects and can be remembered:
-    otherwise, resuming requires trust."""
+    """Remember the plan of a campaign that this user begins, if it has external effects or a benchmark outside of
+    train_bench. Where it cannot be remembered, resuming requires trust."""
+    digest = plan_digest(as_json(plan))
     if external_effects(plan):
-        _remember(plan_digest(as_json(plan)))
+        begun_plans.remember(begun_plans.TRUSTED, digest)
+    if plan.jobs[0].reference_folder is not None:
+        begun_plans.remember(begun_plans.BEGUN, digest)
 
 
 def refuse(plan: Plan, *, trusted: bool) -> None:
@@ -34,14 +34,14 @@ def refuse(plan: Plan, *, trusted: bool) -> None:
     `trusted` now is remembered."""
     effects = external_effects(plan)
     digest = _digest(plan)
-    if not effects or _is_noted(digest):
+    if not effects or begun_plans.is_remembered(begun_plans.TRUSTED, digest):
         return
     if not trusted:
         raise RequestError(
             f"The campaign in {plan.jobs[0].folder} reaches beyond this process in a way that you have not started or "
             f"trusted before: {', and '.join(effects)}. Add trust=true to allow it."
         )
-    _remember(digest)
+    begun_plans.remember(begun_plans.TRUSTED, digest)
 
 
 def external_effects(plan: Plan) -> list[str]:
@@ -53,7 +53,8 @@ def external_effects(plan: Plan) -> list[str]:
         effects.append(f"energy_command={request['energy_command']}")
     effects += _of_launcher(plan)
     if job.drop_caches:
-        effects.append("drop_caches=true")
+        by = "" if job.drop_caches_command is None else f" by {job.drop_caches_command}"
+        effects.append(f"drop_caches=true{by}")
     tracking = request.get("tracking") or NONE
     if tracking not in (NONE, [NONE]):
         online = ", tracking_online=true" if request.get("tracking_online") else ""
@@ -88,23 +89,5 @@ def _as_written(value: Any) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
-def _remember(digest: str) -> None:
-    with contextlib.suppress(OSError, RequestError):
-        _noted().mkdir(mode=0o700, parents=True, exist_ok=True)
-        (_noted() / digest).touch()
-
-
-def _is_noted(digest: str) -> bool:
-    try:
-        return (_noted() / digest).is_file()
-    except (OSError, RequestError):  # no home folder, or one that cannot be entered
-        return False
-
-
 def _digest(plan: Plan) -> str:
     return plan_digest(files.read_json(plan.jobs[0].folder / "plan.json"))
-
-
-def _noted() -> Path:
-    home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return files.own_path(home) / "train_bench" / "trusted"

@@ -7,6 +7,8 @@ import contextlib
 import errno
 import importlib.util
 import os
+import shlex
+import shutil
 import socket
 import sys
 import tempfile
@@ -62,11 +64,7 @@ def refuse_folder(folder: Path, option: str = "output") -> None:
 
 def refuse_ranks(job: Job) -> None:
     """Raise `RequestError` if the ranks of `job` on this host would be unable to run as requested."""
-    if job.drop_caches and not os.access(DROP, os.W_OK):
-        raise RequestError(
-            f"drop_caches=true was requested, but {DROP} cannot be written here; run as root on Linux. "
-            "Nothing was started."
-        )
+    _refuse_kept_caches(job)
     tf32 = job.precision is Precision.tf32
     if job.command is not None:
         return  # what its program finds is its own affair
@@ -80,6 +78,23 @@ def refuse_ranks(job: Job) -> None:
         raise RequestError(
             f"device={job.device.value} needs {job.nproc_per_node} GPU(s) here, and PyTorch finds {gpus}; {step}. "
             f"Nothing was started."
+        )
+
+
+def _refuse_kept_caches(job: Job) -> None:
+    if not job.drop_caches:
+        return
+    if job.drop_caches_command is not None:
+        program = shlex.split(job.drop_caches_command)[0]
+        if shutil.which(program) is None:
+            raise RequestError(
+                f"drop_caches_command={job.drop_caches_command}: there is no program {program} here. Nothing was "
+                "started."
+            )
+    elif not os.access(DROP, os.W_OK):
+        raise RequestError(
+            f"drop_caches=true was requested, but {DROP} cannot be written here; run as root on Linux, or give "
+            "drop_caches_command='sudo -n PROGRAM'. Nothing was started."
         )
 
 

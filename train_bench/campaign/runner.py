@@ -17,7 +17,7 @@ import cattrs
 from train_bench.campaign import attempts, lock, preflight
 from train_bench.campaign.failures import BY_BUDGET, deaths, failed_runs
 from train_bench.campaign.hosts import HostsFile
-from train_bench.core import files, rank_messages
+from train_bench.core import begun_plans, files, rank_messages
 from train_bench.core.event import Event
 from train_bench.core.job import WEIGHTS, Job
 from train_bench.energy.meter import Meter, discard_readings, parse_options
@@ -66,6 +66,8 @@ def open_folder(folder: Path) -> Plan:
     if not _holds_plan(folder):
         raise RequestError(f"{folder} is not a campaign (no plan.json); give the folder of one.")
     written = files.read_json(folder / "plan.json")
+    if isinstance(written, dict):
+        begun_plans.find_benchmark(written, str(folder))
     try:
         plan = from_json(written, folder)
         reason = validate_plan(plan)
@@ -145,6 +147,22 @@ def refuse_missing_data(plan: Plan) -> None:
         raise RequestError(
             f"The data of {plan.variant} are not on this host: there is no folder {folder}. Run "
             f"train-bench prepare {words} here, then try again."
+        )
+
+
+def refuse_unprepared(plan: Plan) -> None:
+    """Raise `RequestError` if the data are not prepared and `prepare` needs the data set as it is distributed."""
+    job = plan.jobs[0]
+    if job.command is not None:
+        return
+    config = cattrs.structure(job.config, discover.reference_config(job.reference))
+    folder, origin = Path(str(config.data_dir)), config.distributed_data()
+    if origin is not None and not discover.has_data(folder):
+        words = shlex.join([f"benchmark={plan.variant}", f"data_dir={folder}"])
+        raise RequestError(
+            f"The data of {plan.variant} are not prepared in {folder}. They come from the data set '{origin}' as it is "
+            f"distributed, which is not downloaded for you: train-bench prepare {words} source=FOLDER_THAT_HOLDS_IT. "
+            "Nothing was started."
         )
 
 

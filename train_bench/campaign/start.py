@@ -128,17 +128,29 @@ def reopen(folder: Path, *, trusted: bool, warn: Say) -> Plan:
 
 
 def refuse_here(planned: Plan) -> None:
-    """Raises `RequestError` for a campaign that cannot be begun here: packages, trackers, folder, queue or ranks."""
+    """Raises `RequestError` for a campaign that cannot be begun here: packages, trackers, folder, queue,
+    data or ranks."""
     job = planned.jobs[0]
     preflight.refuse_missing_packages(job)
     batch = discover.batch(runner.launcher_config(planned))
     if batch is not None:
+        batch_queue.refuse_job(batch, job)
         batch_queue.check(batch)
     named(planned.request["tracking"])
     runner.refuse_folder(job.folder)
+    runner.refuse_unprepared(planned)
     if batch is None:
         preflight.refuse_ranks(job)
         preflight.refuse_port(job)
+
+
+def refusal(request: Request) -> str | None:
+    """The sentence with which `run` would refuse a request here that can be planned; None if it would begin."""
+    try:
+        refuse_here(plan_of(request))
+    except RequestError as error:
+        return str(error)
+    return None
 
 
 def begin(planned: Plan) -> None:

@@ -57,11 +57,11 @@ def with_request(verb: str, arguments: Sequence[str], act: Callable[[Request], i
 
     Raises `RequestError` with one sentence if Hydra or OmegaConf refuses the words.
     """
-    register()
     completing = bool(arguments) and arguments[0] in completion.FLAGS
     if not completing:
         overrides.refuse_misplaced(arguments)
     arguments = overrides.resolve(arguments)
+    register()
     Plugins.instance().register(OutsideConfigurations)
     sweeping = not SWEEPING.isdisjoint(arguments)
     completing = bool(arguments) and arguments[0] in completion.FLAGS
@@ -118,11 +118,12 @@ def _may_be_elsewhere(arguments: Sequence[str]) -> bool:
 
 
 class OutsideConfigurations(SearchPathPlugin):
-    """Search path of Hydra with the configurations of benchmarks and launchers that did not come with train_bench."""
+    """Search path of Hydra with the configurations of benchmarks with code, and of launchers, that did not come with
+    train_bench."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         """Append their folders `conf/` after our own."""
-        for folder in discover.outside_conf():
+        for folder in discover.conf_of_code():
             search_path.append("train_bench", f"file://{folder}")
 
 

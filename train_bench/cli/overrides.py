@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import shlex
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from train_bench.core import files, plugins
 from train_bench.errors import RequestError
 from train_bench.plan import budget, discover
 from train_bench.plan.run_config import TRAITS, RunConfig
@@ -52,9 +54,10 @@ def name_of(override: str) -> str:
 
 
 def resolve(words: Sequence[str], benchmark: str | None = None) -> list[str]:
-    """Overrides with former names replaced, and `point=SIZE[,SIZE]` resolved: `benchmark=resnet point=8192` is
-    `benchmark=resnet_bs8192`. `benchmark` is the one where no word names it, the default otherwise."""
-    words = [_today(word) for word in words]
+    """Overrides with former names replaced, `benchmark=./FOLDER` as the name of what is there, and
+    `point=SIZE[,SIZE]` resolved: `benchmark=resnet point=8192` is `benchmark=resnet_bs8192`. `benchmark` is the one
+    where no word names it, the default otherwise."""
+    words = [_by_name(_today(word)) for word in words]
     given = {
         name_of(word): word.partition("=")[2] for word in words if name_of(word) in ("benchmark", "point")
     }
@@ -72,6 +75,27 @@ def _today(word: str) -> str:
         return word
     name, value_of = FORMER[former]
     return f"{name}={value if value == 'null' else value_of(value)}"
+
+
+def _by_name(word: str) -> str:
+    """A word whose value is the folder of a benchmark, which is found from now on, as one that names it."""
+    option, _, value = word.partition("=")
+    if option != "benchmark" or "/" not in value:
+        return word
+    folder = files.own_path(value).resolve()
+    names = sorted(path.stem for path in (folder / "conf" / "benchmark").glob("*.yaml"))
+    if not names:
+        raise RequestError(
+            f"benchmark={value}: {folder} is no folder of a benchmark (no conf/benchmark/NAME.yaml there); give a name "
+            "(train-bench list), or a folder as train-bench new benchmark makes it."
+        )
+    if folder.name not in names and len(names) > 1:
+        raise RequestError(
+            f"benchmark={value}: {folder} has the benchmarks {', '.join(names)}; set "
+            f"{plugins.VARIABLE}={shlex.quote(str(folder))} and give one by its name."
+        )
+    plugins.add(folder)
+    return f"benchmark={folder.name if folder.name in names else names[0]}"
 
 
 def _at_point(benchmark: str, size: str) -> str:

@@ -108,7 +108,7 @@ GROUPS: dict[str, tuple[Verb, ...]] = {
         ),
     ),
     "Extend": (
-        Verb("new", "benchmark NAME", "Create a working example benchmark to adapt"),
+        Verb("new", "KIND NAME", "Create a working benchmark, or a trainer of your own, to adapt"),
         Verb("check", "[OVERRIDE ...]", "Check a benchmark against the contract"),
     ),
 }
@@ -154,7 +154,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "export": ("export demo --to demo.zip",),
     "replay": ("replay demo.zip --only-check", "replay demo.zip --to again"),
     "package": ("package demo --to submission",),
-    "new": ("new benchmark waves",),
+    "new": (
+        "new benchmark waves",
+        "new benchmark mine --without-code",
+        "new trainer moons --plain",
+        "new trainer moons --lightning",
+    ),
     "check": ("check benchmark=waves",),
 }
 """Commands as they are typed, the usual one first, by verb."""

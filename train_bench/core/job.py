@@ -97,7 +97,8 @@ class Job:
     `keep_weights` they are written once the clock has stopped; `deterministic` ranks use no operator whose result
     varies. `work` is what the ranks do, a name of `RANK_MODULES`: anything but "train" is no run of a campaign, and
     `work_options` are for it alone. With `checkpoint_seconds`, ranks write checkpoints, and a run whose ranks die is
-    started again from the last one; `faults` are the injected faults, as requested.
+    started again from the last one; `faults` are the injected faults, as requested. `drop_caches_command` is the
+    program that drops the caches of a host, as typed; None: the rank does it, as root.
     """
 
     benchmark: str
@@ -130,6 +131,7 @@ class Job:
     work_options: Mapping[str, Any] = field(default_factory=dict)
     checkpoint_seconds: float | None = None
     faults: str | None = None
+    drop_caches_command: str | None = None
 
     @property
     def rank_module(self) -> str:

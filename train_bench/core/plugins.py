@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
+import sys
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -68,10 +69,14 @@ def module_of(kind: str, name: str, folder: str | None) -> str:
 
 
 def add(folder: Path) -> None:
-    """Have this process, and those that it starts, find a folder too. Comes before the first import from it."""
+    """Have this process, and those that it starts, find a folder too."""
     known = os.environ.get(VARIABLE, "")
     if str(folder) not in known.split(os.pathsep):
         os.environ[VARIABLE] = f"{known}{os.pathsep}{folder}" if known else str(folder)
+    for kind in GROUPS:  # packages that were imported before have another search path
+        package = sys.modules.get(f"train_bench.{kind}")
+        if package is not None and str(folder.parent) not in package.__path__:
+            package.__path__.append(str(folder.parent))
 
 
 def parents() -> list[str]:

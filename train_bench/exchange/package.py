@@ -196,6 +196,13 @@ def describe(campaign: Campaign, name: str, stated: Mapping[str, str]) -> dict[s
     return {field: stated.get(field, derived.get(field, "")) for field in FIELDS}
 
 
+def empty_fields(folder: Path) -> dict[str, list[str]]:
+    """Fields without a text in the system descriptions of a package, by file."""
+    read = {str(file): files.read_json(file) for file in sorted(folder.glob("systems/*.json"))}
+    empty = {file: [field for field, text in stated.items() if text == ""] for file, stated in read.items()}
+    return {file: fields for file, fields in empty.items() if fields}
+
+
 def opinions(folder: Path, rounds: str, rcp_folders: Sequence[Path]) -> Iterator[Said]:
     """Verdicts of our judge and the official checkers on a submitter's folder, one after the other."""
     counted, defects = set(), {KNOWN_DEFECT}

@@ -93,6 +93,7 @@ def planned(crate: Crate, folder: Path, data_dir: Path | None) -> Plan:
         },
         "reference_folder": discover.folder_of("references", plan.reference),
         "launcher_folder": discover.folder_of("launchers", plan.launcher),
+        "drop_caches_command": None,
     }
     ran_with = attempts.ran_with(plan.reference, rules.digest, None)
     return replace(

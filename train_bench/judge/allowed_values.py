@@ -8,6 +8,7 @@ from typing import Any
 
 from train_bench.judge.rcp import Point, highest_mean, lowest_mean, used
 from train_bench.rules.allowed import allowed_keys
+from train_bench.rules.disclosures import DISCLOSURES
 from train_bench.rules.ruleset import BenchmarkRules
 
 
@@ -24,7 +25,10 @@ def allowed_values(
         if all(other.hyperparameters.get(key) == point.hyperparameters[key] for other in points)
     }
     known = {**shared, **reference}
-    keys = [asdict(key) | {"reference": known.get(key.key)} for key in allowed_keys(rules, division)]
+    keys = [
+        asdict(key) | {"reference": known.get(key.key), "meaning": DISCLOSURES.get(key.key)}
+        for key in allowed_keys(rules, division)
+    ]
     return {
         "benchmark": rules.name,
         "ruleset": rules.ruleset,

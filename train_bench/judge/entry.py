@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from train_bench.core import begun_plans
 from train_bench.core.job import jobs_of
 from train_bench.errors import LogError
 from train_bench.judge import rcp
@@ -116,6 +117,9 @@ def judge_entry(
     result of `summarize` for each log is kept with the judgement. Raises `LogError` if nothing names their
     benchmark.
     """
+    if location.plan and location.plan.get("benchmark") not in ruleset.load(location.ruleset).benchmarks:
+        found = begun_plans.find_benchmark(location.plan, str(location.folder))
+        rcp_folders = rcp_folders if found is None else (*rcp_folders, found / "rcp")
     rules, planned = _rules_of(location), planned_of(location)
     logs = [
         _judge_log(file, location, planned, rules, summarize) for file in sorted(location.files, key=_order)

@@ -56,6 +56,9 @@ PACKAGES = (
 )
 """Versions that the log says behind `run_stop`, of those that the program has imported."""
 
+ACCUMULATED = "gradient_accumulation_steps"
+"""Key that is 1 for a program that does not announce it."""
+
 OF_OTHERS = "s["
 """How the expression of a rule reads what other lines have said."""
 
@@ -306,25 +309,31 @@ class Benchmark:
                 )
 
     def _refuse_missing(self, sizes: Mapping[str, int | None]) -> None:
+        """Refuse a run that lacks something, with everything that it lacks. Micro-batches are accumulated by programs
+        that say so."""
         from train_bench.rules.checks import demands
 
-        missing = sorted(self._job.hyperparameters.keys() - self._announced.keys())
+        rules, planned = self._job.rules, self._job.hyperparameters
+        if ACCUMULATED not in self._announced and (ACCUMULATED in planned or demands(rules, ACCUMULATED)):
+            self.announce(**{ACCUMULATED: 1})
+        missing, reasons = sorted(planned.keys() - self._announced.keys()), []
         if missing:
-            raise RequestError(
-                f"run_start(): {', '.join(missing)} were planned and not announced; call announce() with what this "
-                f"program trains with."
+            were = "was" if len(missing) == 1 else "were"
+            reasons.append(
+                f"run_start(): {', '.join(missing)} {were} planned and not announced; call announce() with what this "
+                "program trains with."
             )
-        self._refuse(self._broken({}))
-        if not self._tensors and demands(self._job.rules, "weights_initialization"):
-            raise RequestError(
-                "run_start(): the rules want the names of the tensors that were initialised; call "
-                "weights_initialized(NAME, ...) with them before init_stop()."
+        reasons += self._explained(one for one in self._broken({}) if one.key not in missing)
+        if not self._tensors and demands(rules, "weights_initialization"):
+            reasons.append(
+                "The rules want the names of the tensors that were initialised; call weights_initialized(NAME, ...) "
+                "with them before init_stop()."
             )
-        untold = [key for key, size in sizes.items() if size is None and demands(self._job.rules, key)]
+        untold = [key for key, size in sizes.items() if size is None and demands(rules, key)]
         if untold and not (untold == ["train_samples"] and self._job.unit is Unit.SAMPLE):
-            raise RequestError(
-                f"run_start() needs {' and '.join(untold)}, which the rules require in the log."
-            )
+            reasons.append(f"run_start() needs {' and '.join(untold)}, which the rules require in the log.")
+        if reasons:
+            raise RequestError(" ".join(reasons))
 
     def _broken(self, values: Mapping[str, Any]) -> list[Failure]:
         from train_bench.rules.checks import preflight
@@ -333,11 +342,14 @@ class Benchmark:
         return preflight(self._job.rules, {key: value for key, value in said.items() if value is not None})
 
     def _refuse(self, failures: Iterable[Failure]) -> None:
-        from train_bench.rules.explain import explain
-
-        reasons = dict.fromkeys(explain(failure) for failure in failures)
+        reasons = self._explained(failures)
         if reasons:
             raise RequestError(" ".join(reasons))
+
+    def _explained(self, failures: Iterable[Failure]) -> list[str]:
+        from train_bench.rules.explain import explain
+
+        return list(dict.fromkeys(explain(failure) for failure in failures))
 
     def _tell_of_the_run(self) -> None:
         from train_bench.run import processors

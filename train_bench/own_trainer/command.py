@@ -198,7 +198,8 @@ def _run(job: Job, place: Place) -> Ended:
     """Run the program from start to end; no process of it is left afterwards."""
     command = job.command
     assert command is not None
-    dropped = caches.drop(wanted=job.drop_caches and place.local_rank == 0)
+    wanted = job.drop_caches and place.local_rank == 0
+    dropped = caches.drop(wanted=wanted, command=job.drop_caches_command)
     job_file, facts = _tell(job, place, dropped=dropped)
     values = {**facts["hyperparameters"], **facts, "job": str(job_file)}
     in_log = place.rank == 0 and OutputInLog.due(facts["ruleset"])
@@ -357,11 +358,12 @@ def _failure(job: Job, place: Place, exit_code: int, log: ProgramLog) -> str | N
 
 
 def _last_words(job: Job, place: Place) -> str:
-    """The last line of the program's standard error."""
+    """The last line of the program's standard error; a sentence of train_bench is whole."""
     with contextlib.suppress(OSError), (job.ranks_folder / f"rank_{place.rank}.stderr").open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 2**14))
         lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-        return shorten(lines[-1], LONGEST_WORDS) if lines else ""
+        last = lines[-1] if lines else ""
+        return last if last.startswith("train_bench.errors.") else shorten(last, LONGEST_WORDS)
     return ""
 
 

@@ -55,6 +55,11 @@ def outside_conf() -> tuple[Path, ...]:
     return tuple(one.folder / "conf" for one in found if not one.shipped and (one.folder / "conf").is_dir())
 
 
+def conf_of_code() -> tuple[Path, ...]:
+    """Those whose folders have code: Hydra reads their files. Of the others it gets `stated_variants`."""
+    return tuple(folder for folder in outside_conf() if (folder.parent / "config.py").is_file())
+
+
 def rcp_folders() -> tuple[Path, ...]:
     """Folders of reference convergence points, as `<round>/<reference>.json`; the first that has one of a batch size
     counts: the user's own, those that came with train_bench, those in a benchmark's folder."""
@@ -202,7 +207,7 @@ def values(variant: str) -> dict[str, Any]:
     point = points().get(variant)
     if point is not None:
         return _over(point.values, values(point.base))
-    own = _read(_files("benchmark")[variant])
+    own = dict(_of_variant(_files("benchmark")[variant]))
     merged: dict[str, Any] = {}
     parents = own.pop("defaults", [])
     for parent in parents if "_self_" in parents else [*parents, "_self_"]:
@@ -211,6 +216,26 @@ def values(variant: str) -> dict[str, Any]:
         elif not parent.endswith("_schema"):
             merged = _over(values(parent), merged)
     return merged
+
+
+def stated_variants() -> dict[str, Mapping[str, Any]]:
+    """Contents of the files of benchmarks without code, by the names of the variants, with what they imply."""
+    return {name: _of_variant(path) for name, path in _files("benchmark").items() if _is_stated(path)}
+
+
+def _of_variant(path: Path) -> Mapping[str, Any]:
+    """Content of a variant's file. Where there is no code, its schema and its reference are those of its folder."""
+    return _stated_variant(path) if _is_stated(path) else _read(path)
+
+
+@functools.cache
+def _stated_variant(path: Path) -> Mapping[str, Any]:
+    name = path.parents[2].name
+    return {"defaults": [f"{name}_schema", "_self_"], "reference": name} | _read(path)
+
+
+def _is_stated(path: Path) -> bool:
+    return path.parents[1] != CONF and not (path.parents[2] / "config.py").is_file()
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ process is started."""
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -176,6 +177,7 @@ def make_plan(
         deterministic=run_config.deterministic,
         checkpoint_seconds=run_config.checkpoint_seconds,
         faults=run_config.inject_faults,
+        drop_caches_command=run_config.drop_caches_command,
     )
     return Plan(
         created=provenance.now.isoformat(timespec="seconds"),
@@ -339,8 +341,25 @@ def _refuse_what_the_rules_forbid(
         )
     if to_be_run and not run_config.drop_caches and not rules.uncleared_cache_allowed:
         problems.append(f"{rules.ruleset} demands cleared caches before each run; set drop_caches=true.")
+    if run_config.drop_caches_command is not None:
+        problems += _problems_of_command(run_config)
     if problems:
         raise RequestError(" ".join(problems))
+
+
+def _problems_of_command(run_config: RunConfig) -> list[str]:
+    """What is wrong with `drop_caches_command`."""
+    text = str(run_config.drop_caches_command)
+    if not run_config.drop_caches:
+        return ["drop_caches_command= requires drop_caches=true; add that, or leave drop_caches_command out."]
+    try:
+        return (
+            []
+            if shlex.split(text)
+            else ["drop_caches_command is empty; give a program that drops page caches."]
+        )
+    except ValueError as error:
+        return [f"drop_caches_command={text!r} cannot be split into words: {str(error).lower()}."]
 
 
 def _number_of_runs(run_config: RunConfig, rules: BenchmarkRules, *, reference_runs: bool) -> int:

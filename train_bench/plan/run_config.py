@@ -183,8 +183,15 @@ class RunConfig:
     )
     drop_caches: bool = option(
         False,
-        "drop the page caches before each run; needs root, and official rounds require it",
+        "drop the page caches before each run; needs root or drop_caches_command, and official rounds require it",
         in_jobs=True,
+    )
+    drop_caches_command: str | None = option(
+        None,
+        "(drop_caches) the program that drops the page caches of a host, for those who are not root: "
+        "'sudo -n /usr/local/sbin/drop-caches'; exit code 0 says that they are dropped",
+        in_jobs=True,
+        program=True,
     )
     data_dir: str | None = option(None, "folder of the prepared data; default: the user's cache folder")
     source: str | None = option(None, "folder of the raw data", verbs=("prepare",))
@@ -228,10 +235,13 @@ TRAITS: Mapping[str, Traits] = {one.name: one.metadata["traits"] for one in fiel
 
 
 def register() -> None:
-    """Make the schemas known to Hydra: `run_schema`, and `<name>_schema` of every sibling."""
+    """Make the schemas known to Hydra: `run_schema`, and `<name>_schema` of every sibling, and the variants
+    that are no files of Hydra's: those of benchmarks without code, and points."""
     _store(None, "run_schema", RunConfig)
     for name in discover.references():
         _store("benchmark", f"{name}_schema", discover.reference_config(name))
+    for name, content in discover.stated_variants().items():
+        _store("benchmark", name, dict(content), key=content)
     for name in discover.launchers():
         _store("launcher", f"{name}_schema", discover.launcher_config(name))
     register_points()

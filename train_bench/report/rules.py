@@ -26,6 +26,11 @@ def show(described: Mapping[str, Any], console: Console) -> None:
     ):
         _say(console, line)
     console.print(_keys(described, separator="\n" if console.is_terminal else " "))
+    explained = {key["key"]: key["meaning"] for key in described["keys"] if key["meaning"]}
+    if explained:
+        _say(console, "Disclosures, logged from the plan; a program of your own announces them:")
+        for name, meaning in explained.items():
+            _say(console, f"  {name}: {meaning}")
     if described["reference_points"]:
         console.print(_points(described))
     for erratum in described["errata"]:

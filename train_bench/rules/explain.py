@@ -10,6 +10,7 @@ from typing import Any
 
 from train_bench.rules.checks import Failure
 from train_bench.rules.describe_rule import in_words, in_words_of_count, literal
+from train_bench.rules.disclosures import DISCLOSURES
 
 # Sections of the training rules that a key is about; the first pattern that matches counts.
 PARAGRAPHS = (
@@ -116,6 +117,7 @@ def _count(failure: Failure) -> str:
         return f"{key} is missing, and so is {rule[len('AT_LEAST_ONE_OR(') : -1]}; log one of them."
     if rule == "EXACTLY_ONE":
         what = "is missing" if seen == 0 else f"is logged {seen} times with different values"
-        return f"{key} {what}; log it exactly once."
+        meaning = f": {DISCLOSURES[key]}" if key in DISCLOSURES else ""
+        return f"{key} {what}; log it exactly once{meaning}."
     least = "once" if rule == "AT_LEAST_ONE" else f"{rule[len('AT_LEAST(') : -1]} time(s)"
     return f"{key} is logged {seen} time(s); log it at least {least}."

@@ -37,7 +37,8 @@ def timed_run(
     clock = Clock(log, parallel, job.target, whose=f"The reference {job.reference}")
     kept = weights.keeping(task, job) if job.keep_weights else None
     if checkpoints is None or not checkpoints.failed_ms:
-        log.cache_clear(caches.drop(wanted=job.drop_caches and parallel.local_rank == 0))
+        wanted = job.drop_caches and parallel.local_rank == 0
+        log.cache_clear(caches.drop(wanted=wanted, command=job.drop_caches_command))
         log.announce({**job.announcement, **job.config["hyperparameters"]}, seed=job.seed)
         clock.init_start()
         task.build(job.seed, parallel)

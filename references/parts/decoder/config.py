@@ -136,6 +136,8 @@ class Config(task.BenchmarkConfig):
     activation_checkpointing: bool = False
     decay_counts_warmup: bool = False
 
+    GENERATES: ClassVar[tuple[str, ...]] = ("grammar",)
+
     TUNABLE: ClassVar[tuple[str, ...]] = (
         *task.BenchmarkConfig.TUNABLE,
         *("start_weights", "data.workers", "data.prefetch", "data.verify", "data.eval_batch_size"),

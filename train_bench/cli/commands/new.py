@@ -1,10 +1,12 @@
-"""Lay out a folder with a benchmark that trains, is judged and keeps the contract, to be made another one."""
+"""Lay out a folder with a benchmark that trains, is judged and keeps the contract, to be made another one; without
+code, for a trainer of your own, or with such a trainer."""
 
 from __future__ import annotations
 
+import argparse
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from train_bench.cli.arguments import Parser
@@ -14,25 +16,84 @@ from train_bench.errors import RequestError, WriteError
 from train_bench.plan import discover
 
 TEMPLATE = plugins.PACKAGE / "template"
+STATED = plugins.PACKAGE / "trainer_template"
+"""A benchmark without code, and its trainers: `examples/two_moons`."""
+
+TRAINERS = ("plain", "lightning", "transformers")
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
     parser = Parser("train-bench new", description=__doc__)
-    parser.add_argument("kind", choices=["benchmark"])
+    parser.add_argument(
+        "kind",
+        choices=["benchmark", "trainer"],
+        help="a benchmark; a trainer with the benchmark that it trains",
+    )
     parser.add_argument("name", metavar="NAME", help="of the folder and of the benchmark")
     parser.add_argument(
         "--to", type=Path, default=Path(), metavar="DIR", help="where the folder is made; here"
     )
+    parser.add_argument(
+        "--without-code",
+        action="store_true",
+        help="(benchmark) rules and values alone, for a trainer of your own",
+    )
+    chosen = parser.add_mutually_exclusive_group()
+    for name, how in zip(
+        TRAINERS, ("a loop in numpy", "Lightning", "the Trainer of Transformers"), strict=True
+    ):
+        chosen.add_argument(
+            f"--{name}", dest="trainer", action="store_const", const=name, help=f"(trainer) by {how}"
+        )
     options = parser.parse_args(arguments)
+    _refuse_contradictions(options)
     _refuse_name(options.name)
-    folder = _lay_out(options.name, options.to)
-    print(f"The benchmark {options.name} is in {folder}. To see it train and to make it yours:")
-    print(f"  export {plugins.VARIABLE}={shlex.quote(str(folder))}")
-    for verb in ("check", "plan", "run"):
-        print(f"  train-bench {verb} benchmark={options.name}")
+    place = options.to / options.name
+    if options.kind == "trainer":
+        _lay_out(options.name, options.to, _stated() | {"train.py": STATED / f"{options.trainer}_loop.py"})
+        print(f"The benchmark {options.name} and its trainer are in {place.absolute()}. To see it train:")
+        print(f"  train-bench run benchmark={_word(place)} -- python {shlex.quote(str(place / 'train.py'))}")
+    elif options.without_code:
+        _lay_out(options.name, options.to, _stated())
+        print(f"The benchmark {options.name} is in {place.absolute()}. A program of yours trains it:")
+        print(f"  train-bench run benchmark={_word(place)} -- python my_trainer.py")
+    else:
+        folder = _lay_out(options.name, options.to, _with_code())
+        print(f"The benchmark {options.name} is in {folder}. To see it train and to make it yours:")
+        print(f"  export {plugins.VARIABLE}={shlex.quote(str(folder))}")
+        for verb in ("check", "plan", "run"):
+            print(f"  train-bench {verb} benchmark={options.name}")
     return VALID
+
+
+def _refuse_contradictions(options: argparse.Namespace) -> None:
+    if options.kind == "trainer" and options.trainer is None:
+        raise RequestError(f"Choose the kind of the trainer: {', '.join(f'--{name}' for name in TRAINERS)}.")
+    if options.kind == "benchmark" and options.trainer is not None:
+        raise RequestError(
+            f"--{options.trainer} is a trainer: train-bench new trainer {options.name} --{options.trainer}."
+        )
+    if options.kind == "trainer" and options.without_code:
+        raise RequestError("The benchmark of a trainer has no code; leave --without-code out.")
+
+
+def _word(place: Path) -> str:
+    """A folder as the value of `benchmark=`, which is a path where it has a slash."""
+    return shlex.quote(str(place) if "/" in str(place) else f"./{place}")
+
+
+def _with_code() -> dict[str, Path]:
+    """Files of a benchmark with code, by their places in its folder."""
+    found = (path for path in sorted(TEMPLATE.rglob("*")) if path.is_file() and path.suffix != ".pyc")
+    return {str(path.relative_to(TEMPLATE)): path for path in found}
+
+
+def _stated() -> dict[str, Path]:
+    """Files of a benchmark without code."""
+    values = "conf/benchmark/two_moons.yaml"
+    return {"rules.yaml": STATED / "rules.yaml", values: STATED / values}
 
 
 def _refuse_name(name: str) -> None:
@@ -48,17 +109,20 @@ def _refuse_name(name: str) -> None:
         raise RequestError(f"There is a benchmark {name} already; choose another name.")
 
 
-def _lay_out(name: str, to: Path) -> Path:
+def _lay_out(name: str, to: Path, parts: Mapping[str, Path]) -> Path:
     folder = (to / name).absolute()
     if folder.exists():
         raise RequestError(
             f"{folder} is there already; choose another name, or another folder with --to DIR."
         )
-    for path in sorted(TEMPLATE.rglob("*")):
-        if path.is_file() and path.suffix != ".pyc":
-            copy = folder / str(path.relative_to(TEMPLATE)).replace("template", name)
-            try:
-                files.write(copy, path.read_text(encoding="utf-8").replace("template", name))
-            except OSError as error:
-                raise WriteError(f"{copy} cannot be written: {error.strerror or error}.") from error
+    for place, path in parts.items():
+        copy = folder / _renamed(place, name)
+        try:
+            files.write(copy, _renamed(path.read_text(encoding="utf-8"), name))
+        except OSError as error:
+            raise WriteError(f"{copy} cannot be written: {error.strerror or error}.") from error
     return folder
+
+
+def _renamed(text: str, name: str) -> str:
+    return re.sub("template|two_moons", name, text)

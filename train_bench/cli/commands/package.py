@@ -23,7 +23,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="new folder for the tree")
     parser.add_argument("--system", metavar="NAME", help="name of the system; by default the platform's")
     parser.add_argument(
-        "--system-file", type=Path, metavar="FILE", help="JSON of what to state of the system: field -> text"
+        "--system-file",
+        type=Path,
+        metavar="FILE",
+        help='what nothing detects of the system, as a JSON object of texts: {"cooling": "air"}. Fields: '
+        + ", ".join(description.FIELDS),
     )
     parser.add_argument("--force", action="store_true", help="package invalid results all the same")
     options = parser.parse_args(arguments)
@@ -47,6 +51,9 @@ def _package(options: argparse.Namespace, stated: Mapping[str, str]) -> int:
         campaigns, options.to, system=options.system, stated=stated, source=source, force=options.force
     )
     print(f"The submission is in {folder}.")
+    for path, fields in packaging.empty_fields(folder).items():
+        told = ", ".join(fields)
+        print(f"{path} has no text where nothing detects one: {told}. State them with --system-file FILE.")
     refused = False
     for said in packaging.opinions(folder, campaigns[0].judgement.score.ruleset, discover.rcp_folders()):
         print(f"{said.checker}: {said.verdict}{f' ({said.message})' if said.message else ''}", flush=True)

@@ -1,5 +1,5 @@
 """Show what a run would do: the decided values and the exact commands; with --dry, what a training step computes,
-holds and exchanges."""
+holds and exchanges. What `run` would refuse here is said last, with its exit code."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from rich.console import Console
 from train_bench.campaign import batch_queue, runner, start
 from train_bench.cli import composing, plan_dry
 from train_bench.cli.composing import Answer
+from train_bench.cli.exit_codes import VALID
 from train_bench.core.job import Job
+from train_bench.errors import RequestError
 from train_bench.plan import discover, earlier
 from train_bench.plan.plan import Plan, as_json
 from train_bench.plan.process import rank_argv
 from train_bench.plan.request import Request
 from train_bench.report import dry as dry_report
 from train_bench.report import plan as report
+from train_bench.report.console import print_line
 from train_bench.rules import ruleset
 
 
@@ -32,9 +35,10 @@ def main(arguments: Sequence[str]) -> int:
         both = (request, *([request.against] if request.against else []))
         if options.dry:
             return Answer(content={"dry": [plan_dry.dry_plan(one, options) for one in both]}, show=_show)
-        return Answer(
-            content={"plans": [_as_json(start.plan_of(one, to_be_run=False)) for one in both]}, show=_show
-        )
+        plans = [_as_json(start.plan_of(one, to_be_run=False)) for one in both]
+        refused = next(filter(None, map(start.refusal, both)), None)
+        code = VALID if refused is None else RequestError.exit_code
+        return Answer(code=code, content={"plans": plans, "refused": refused}, show=_show)
 
     return composing.with_request("plan", options, overrides, act)
 
@@ -44,6 +48,8 @@ def _show(content: Mapping[str, Any], console: Console) -> None:
         dry_report.show(one, console)
     for one in content.get("plans", ()):
         report.show(one, console)
+    if content.get("refused") is not None:
+        print_line(console, f"Here, run would refuse this: {content['refused']}")
 
 
 def _as_json(planned: Plan) -> dict[str, Any]:

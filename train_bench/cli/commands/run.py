@@ -12,7 +12,7 @@ from rich.console import Console
 from train_bench.campaign import ab, finish, runner, start
 from train_bench.cli import composing
 from train_bench.cli.composing import Answer
-from train_bench.cli.conclude import answer_of, conclude, say, show, unfinished, warn
+from train_bench.cli.conclude import answer_of, say, show, unfinished, warn
 from train_bench.compare.comparison import compare
 from train_bench.errors import RequestError
 from train_bench.plan.request import Request
@@ -27,15 +27,30 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(request: Request) -> Answer:
+    finished = carry_out(request)
+    if not finished:
+        return unfinished()
+    answer = answer_of(finished)
+    return (
+        answer
+        if len(finished) == 1
+        else replace(answer, content=answer.content | _compared(finished), show=_show_pair)
+    )
+
+
+def carry_out(request: Request) -> list[finish.Finished]:
+    """Run and finish the campaign of a request, or the two of a pair; none that is not to be judged now."""
     resumed = request.config.resume
     if request.against is not None or (resumed and ab.holds_pair(Path(resumed))):
-        return _pair(request)
-    folder = start.carry_out(request, say, warn)
-    return unfinished() if folder is None else conclude(folder, request.config.store)
+        folders = _pair(request)
+    else:
+        folder = start.carry_out(request, say, warn)
+        folders = () if folder is None else (folder,)
+    return [finish.finish(folder, request.config.store) for folder in folders]
 
 
-def _pair(request: Request) -> Answer:
-    """Run two campaigns in turns, score both and compare them."""
+def _pair(request: Request) -> tuple[Path, ...]:
+    """Run two campaigns in turns."""
     folder, plans = ab.begin_or_resume(request, warn)
     say(f"{plans[0].variant} in {folder / 'a'} takes turns with {plans[1].variant} in {folder / 'b'}")
     for place in (place for planned in plans for place in start.tracking_places(planned)):
@@ -45,15 +60,17 @@ def _pair(request: Request) -> Answer:
         todo.append(runner.pending_jobs(planned, retry_failed=request.config.retry_failed))
         turns.append(start.each_run(planned, request, say, side=f"{side}: "))
     ab.take_turns(todo, turns, folder)
-    finished = [finish.finish(path, request.config.store) for path in ab.folders(folder)]
-    answer = answer_of(finished)
-    a, b = (one.judgement.score for one in finished)
+    return ab.folders(folder)
+
+
+def _compared(finished: Sequence[finish.Finished]) -> dict[str, Any]:
+    """Comparison of a pair."""
+    a, b = (one.judgement for one in finished)
     try:
-        compared = compare(str(folder / "a"), a, str(folder / "b"), b).as_json()
-        comparison: dict[str, Any] = {"comparisons": [report.in_sentences(compared, 1)], "not_compared": None}
+        compared = compare(str(a.location.folder), a.score, str(b.location.folder), b.score).as_json()
     except RequestError as error:  # too few runs were requested, or converged
-        comparison = {"comparisons": [], "not_compared": str(error)}
-    return replace(answer, content=answer.content | comparison, show=_show_pair)
+        return {"comparisons": [], "not_compared": str(error)}
+    return {"comparisons": [report.in_sentences(compared, 1)], "not_compared": None}
 
 
 def _show_pair(content: Mapping[str, Any], console: Console) -> None:

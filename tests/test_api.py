@@ -1,0 +1,99 @@
+"""Campaigns from Python, over recorded ones."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import train_bench
+from tests.command_line import typed
+from tests.fake_campaigns import FakeLauncher
+from train_bench.errors import LogError, RequestError
+from train_bench.plan import discover
+
+
+def folder_of(plan):
+    return plan.jobs[0].folder
+
+
+def test_importing_train_bench_loads_nothing_heavy_and_its_names_are_listed():
+    program = (
+        "import sys, train_bench; print(dir(train_bench)); print(train_bench.judge.__name__);"
+        "print([name for name in ('torch', 'hydra', 'numpy', 'yaml', 'train_bench.cli') if name in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == [
+        "['Benchmark', '__version__', 'compare', 'judge', 'run']",
+        "train_bench.judge",
+        "[]",
+    ]
+
+
+@pytest.mark.parametrize("name", ["judge", "compare"])
+def test_a_name_can_be_called_whatever_was_imported_before(name):
+    assert importlib.import_module(f"train_bench.{name}") is getattr(train_bench, name)
+    with pytest.raises(TypeError, match=f"^{name}\\(\\) got an unexpected keyword"):
+        getattr(train_bench, name)(unknown=1)
+
+
+def test_judge_returns_what_the_verb_prints(whole):
+    judged = train_bench.judge(folder_of(whole))
+    assert json.loads(json.dumps(judged.as_json())) == json.loads(
+        typed("judge", str(folder_of(whole)), "--json").stdout
+    )
+    [entry] = judged.entries
+    assert entry.score.runs[0].converged and entry.score.score_minutes > 0
+
+
+def test_compare_returns_what_the_verb_prints(whole, dead):
+    a, b = str(folder_of(whole)), str(folder_of(dead))
+    compared = train_bench.compare(a, b)
+    [printed] = json.loads(typed("compare", a, b, "--json").stdout)["comparisons"]
+    assert compared.speedup.value == printed["speedup"]["value"]
+    assert (
+        compared.as_json().items() >= {"paired": printed["paired"], "benchmark": printed["benchmark"]}.items()
+    )
+
+
+def test_run_returns_the_judged_campaign_and_leaves_the_process_as_it_was(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(discover, "launcher", lambda config: FakeLauncher())
+    words = list(sys.argv)
+    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+    judged = train_bench.run("benchmark=resnet_mini", runs=2, seed=1, output=tmp_path / "one", store=None)
+    [entry] = judged.entries
+    assert entry.location.folder == tmp_path / "one"
+    assert [run.converged for run in entry.score.runs] == [True, True]
+    assert (sys.argv, os.environ.get("HYDRA_FULL_ERROR")) == (words, None)
+    assert "2 run(s) of resnet_mini" in capsys.readouterr().out
+
+
+def test_run_of_a_pair_returns_both(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(discover, "launcher", lambda config: FakeLauncher())
+    judged = train_bench.run(runs=2, seed=1, against="precision=bf16", output=tmp_path / "pair")
+    assert [one.location.folder.name for one in judged.entries] == ["a", "b"]
+    assert train_bench.compare(tmp_path / "pair" / "a", tmp_path / "pair" / "b").paired
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: train_bench.run("resnet_mini"), "'resnet_mini' is not an option. Did you mean"),
+        (lambda: train_bench.run("--multirun", runs="1,2"), "and --multirun is none"),
+        (lambda: train_bench.run(benchmark="resnet_mimi"), "There is no benchmark 'resnet_mimi'"),
+        (lambda: train_bench.run(source="/data"), "source= is for prepare"),
+        (lambda: train_bench.run(runs=True), "runs"),
+    ],
+)
+def test_a_bad_request_is_raised_as_the_sentence_of_the_verb(call, sentence):
+    with pytest.raises(RequestError, match=sentence):
+        call()
+
+
+def test_unreadable_results_are_raised(tmp_path):
+    with pytest.raises(LogError, match="no result"):
+        train_bench.judge(tmp_path)
+    with pytest.raises(RequestError, match="given twice"):
+        train_bench.compare(tmp_path, tmp_path)

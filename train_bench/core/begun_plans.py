@@ -1,0 +1,63 @@
+"""Plans that this user has begun or trusts, remembered by their digests in the user's state folder, and the benchmarks
+outside of train_bench that those begun here name.
+
+A plan may be anybody's file, and a benchmark's folder has code: a folder counts only for a plan that was begun here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from train_bench.core import files, plugins
+from train_bench.core.job import jobs_of, plan_digest
+from train_bench.errors import RequestError
+
+TRUSTED, BEGUN = "trusted", "begun"
+
+
+def remember(kind: str, digest: str) -> None:
+    """Remember a digest; without a state folder, nothing is."""
+    with contextlib.suppress(OSError, RequestError):
+        _folder(kind).mkdir(mode=0o700, parents=True, exist_ok=True)
+        (_folder(kind) / digest).touch()
+
+
+def is_remembered(kind: str, digest: str) -> bool:
+    """True for a digest that was remembered."""
+    try:
+        return (_folder(kind) / digest).is_file()
+    except (OSError, RequestError):  # no home folder, or one that cannot be entered
+        return False
+
+
+def find_benchmark(plan: Mapping[str, Any], what: str) -> Path | None:
+    """Have this process find the benchmark of a plan that was begun here and whose folder is still there; returns the
+    folder, or None for a plan that names none outside of train_bench. Raises `RequestError` for a benchmark that is not
+    found; `what` is the argument of the verb."""
+    reference = str(plan.get("reference"))
+    named = next((job.get("reference_folder") for job in jobs_of(plan)), None)
+    if not isinstance(named, str) or reference in plugins.references():
+        return None
+    folder = Path(named)
+    if not folder.is_dir():
+        raise RequestError(
+            f"The benchmark of {what} was in {named}, which is not here; name the folder of a copy in "
+            f"{plugins.VARIABLE}."
+        )
+    if not is_remembered(BEGUN, plan_digest(plan)):
+        raise RequestError(
+            f"The benchmark of {what} is in {named}, and the campaign was not begun here. To use that folder, type "
+            f"export {plugins.VARIABLE}={shlex.quote(named)} and repeat the command."
+        )
+    plugins.add(folder)
+    return folder
+
+
+def _folder(kind: str) -> Path:
+    home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return files.own_path(home) / "train_bench" / kind
