@@ -29,6 +29,10 @@ PROVIDED_BY = {
     "joblib": "pip install '.[joblib]'",
     "submitit": "pip install '.[submitit]'",
 }
+AXE = Path(os.environ.get("TRAIN_BENCH_AXE", "/nonexistent"))
+"""axe.min.js of the package axe-core of npm, which finds barriers of pages."""
+
+NO_AXE = "axe.min.js is not here (npm pack axe-core, TRAIN_BENCH_AXE)"
 NO_CORPUS = "the corpus of published logs is not here (../shared/corpus or TRAIN_BENCH_CORPUS)"
 NO_GPU = "there is no GPU"
 NO_PUBLISHED = (

@@ -20,7 +20,7 @@ REQUIRE_ALL = "TESTS_REQUIRE_ALL"
 """Variable that says that CI was set: programs under test do not see CI itself."""
 
 KEPT = re.compile(
-    r"PATH|LD_LIBRARY_PATH|TMPDIR|USER|LOGNAME|SHELL|VIRTUAL_ENV|SLURM_CONF|TRAIN_BENCH_(CORPUS|PUBLISHED)"
+    r"PATH|LD_LIBRARY_PATH|TMPDIR|USER|LOGNAME|SHELL|VIRTUAL_ENV|SLURM_CONF|TRAIN_BENCH_(AXE|CORPUS|PUBLISHED)"
     r"|UPDATE_SNAPSHOTS|TESTS_\w+|(CUDA|NVIDIA|PIP|PYENV|PYTEST|COVERAGE|SSL)_\w+|\w+_CA_BUNDLE"
 )
 """Names of the variables that tests see of the user's. The corpus is a choice of the tests' own."""

@@ -1,5 +1,6 @@
 """The page as a person meets it, in headless Chromium."""
 
+import itertools
 import re
 from pathlib import Path
 
@@ -327,6 +328,31 @@ def test_the_page_is_never_wider_than_its_window(visit, request, name, width):
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("name", ["campaign", "nine"])
+def test_headings_go_down_one_level_at_a_time(visit, request, name):
+    seen = visit(request.getfixturevalue(name))
+    levels = [int(one[1]) for one in seen.page.evaluate(HEADINGS)]
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(below - above <= 1 for above, below in itertools.pairwise(levels)), levels
+
+
+HEADINGS = "[...document.querySelectorAll('h1, h2, h3, h4')].map(one => one.tagName)"
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not needs.AXE.is_file(), reason=needs.NO_AXE)
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (1400, "dark"), (390, "light")])
+@pytest.mark.parametrize("name", ["campaign", "nine"])
+def test_axe_finds_no_barrier(visit, request, name, width, scheme):
+    seen = visit(request.getfixturevalue(name), width=width, scheme=scheme)
+    seen.page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    if name == "campaign":
+        seen.draw("entry-0")
+    seen.page.evaluate(needs.AXE.read_text())
+    found = seen.page.evaluate("axe.run(document)")["violations"]
+    assert [(one["id"], one["nodes"][0]["html"]) for one in found] == []
+
+
 def test_dark_follows_the_system_and_the_button_changes_it(visit, campaign):
     seen = visit(campaign, scheme="dark")
     seen.draw("entry-0")
