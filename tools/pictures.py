@@ -36,7 +36,7 @@ def main(names: Sequence[str]) -> None:
     """Record the pictures of these names, or all."""
     WORK.mkdir(exist_ok=True)
     PICTURES.mkdir(exist_ok=True)
-    os.environ["TRAIN_BENCH_PATH"] = str(write_trainer())
+    write_trainer()
     for name, record in PICTURED.items():
         if not names or name in names:
             record()
@@ -62,11 +62,11 @@ def record_run() -> None:
 
 def record_compare() -> None:
     """Two campaigns of the trainer, of which the second has a change."""
-    text = (WORK / "train.py").read_text(encoding="utf-8")
+    text = (WORK / "moons" / "train.py").read_text(encoding="utf-8")
     changed = text.replace("size=batch)", "size=batch) if samples else np.arange(batch)")
     (WORK / "changed.py").write_text(changed, encoding="utf-8")
     if not (WORK / "other").exists():
-        recorded(("run", "benchmark=moons", "output=other", "--", "python", "changed.py"), 100)
+        recorded(("run", "benchmark=./moons", "output=other", "--", "python", "changed.py"), 100)
     save("compare", ("compare", "mine", "other"), recorded(("compare", "mine", "other"), 90), 90)
 
 
@@ -74,7 +74,7 @@ def record_trainer() -> None:
     """A campaign of the trainer of docs/tutorials/my-trainer.md."""
     if (WORK / "mine").exists():
         shutil.rmtree(WORK / "mine")
-    words = ("run", "benchmark=moons", "output=mine", "--", "python", "train.py")
+    words = ("run", "benchmark=./moons", "output=mine", "--", "python", "moons/train.py")
     save("trainer", words, recorded(words, 100), 100)
 
 
@@ -96,13 +96,11 @@ def compress(picture: Path) -> None:
         image.convert("RGB").quantize(128).save(picture, optimize=True)
 
 
-def write_trainer() -> Path:
-    """The files of docs/tutorials/my-trainer.md, in WORK; returns the folder of the benchmark."""
-    page = (ROOT / "docs" / "tutorials" / "my-trainer.md").read_text(encoding="utf-8")
-    for path, text in re.findall(r"^cat > (\S+) <<'END'\n(.*?)^END$", page, re.MULTILINE | re.DOTALL):
-        (WORK / path).parent.mkdir(parents=True, exist_ok=True)
-        (WORK / path).write_text(text, encoding="utf-8")
-    return WORK / "moons"
+def write_trainer() -> None:
+    """The trainer of docs/tutorials/my-trainer.md, in WORK."""
+    if (WORK / "moons").exists():
+        shutil.rmtree(WORK / "moons")
+    recorded(("new", "trainer", "moons", "--plain"), 100)
 
 
 def recorded(words: Sequence[str], columns: int) -> list[str]:
