@@ -465,6 +465,13 @@ def test_logs_of_other_names_are_named_with_those_that_are_read(tmp_path, name, 
     assert sentence in typed("judge", str(tmp_path), "--ruleset", "mini-1.0").stderr
 
 
+@pytest.mark.parametrize("name", ["9.9", "v4.1.0", ""])
+def test_an_unknown_round_is_named_before_a_folder_without_logs(tmp_path, name):
+    done = typed("judge", str(tmp_path), "--ruleset", name)
+    assert done.returncode == 2
+    assert "ruleset" in done.stderr and "result_*.txt" not in done.stderr
+
+
 @pytest.mark.parametrize("epoch", [10**9, -3])
 def test_a_speed_that_no_load_explains_is_not_called_a_disturbance(tmp_path, epoch):
     campaign(tmp_path, ["good"] * 5)

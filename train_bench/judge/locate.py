@@ -111,6 +111,7 @@ def find(path: Path, ruleset_name: str | None) -> Entries:
     only one has an invalid plan.
     """
     path = path.absolute()
+    ruleset_name = None if ruleset_name is None else ruleset.full_name(ruleset_name)
     if path.is_file():
         return Entries(locations=(_location(path.parent, (path,), ruleset_name, alone=True),))
     if not path.is_dir():

@@ -129,7 +129,7 @@ class LazyMapping(Mapping[str, BenchmarkRules]):
         return self._makers[name]()
 
     def __contains__(self, name: object) -> bool:
-        return name in self._makers
+        return isinstance(name, str) and name in self._makers
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._makers)

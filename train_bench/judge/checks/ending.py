@@ -25,7 +25,7 @@ def check_end(case: LogCase) -> list[Finding]:
 
 def _misspelt_status(case: LogCase) -> list[Finding]:
     """`run_stop` without a status, or with a success in another spelling: not as a run that missed its target."""
-    stop = next((event for event in case.log.events if event.key == "run_stop"), None)
+    stop = next(iter(case.log.events.of("run_stop")), None)
     status = None if stop is None else stop.metadata.get("status")
     if (
         stop is None
@@ -42,8 +42,8 @@ def _misspelt_status(case: LogCase) -> list[Finding]:
 def check_one_run(case: LogCase) -> list[Finding]:
     """Several runs in one file: each began after the one before had ended."""
     record, log, rules = case.record, case.log, case.rules
-    ends = [event.line for event in log.events if event.key == "run_stop"]
-    starts = [event.line for event in log.events if event.key == "run_start"]
+    ends = [event.line for event in log.events.of("run_stop")]
+    starts = [event.line for event in log.events.of("run_start")]
     if len(starts) < 2 or not ends or starts[-1] < ends[0]:
         return []
     lines = " and ".join(map(str, starts[:2]))
