@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from train_bench.cli import serve
+from train_bench.cli import campaign_paths, serve
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import VALID
 from train_bench.errors import RequestError, TrainBenchError
@@ -54,7 +54,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "folder",
         nargs="?",
-        type=Path,
+        type=campaign_paths.one,
         metavar="DIR",
         help="campaigns, rounds or folders above; without it the latest results of the store",
     )
@@ -87,7 +87,7 @@ class Pages:
             from train_bench.cli.commands.review import reviewed
             from train_bench.report.page import write
 
-            return write.review_page(reviewed(self._folder, self._ruleset)[0], self._folder)
+            return write.review_page(reviewed([self._folder], self._ruleset)[0], [self._folder])
         match = re.fullmatch(r"/(?:campaign/([0-9a-f]{16})|beside/([0-9a-f]{16})/([0-9a-f]{16}))", path)
         if match is None:
             return None
@@ -138,7 +138,7 @@ class Pages:
         from train_bench.cli import judge_options
         from train_bench.report.page import facts, write
 
-        judged = [(folder, judge_options.judged_tree(folder, self._ruleset)) for folder in folders]
+        judged = [(folder, judge_options.judged_tree((folder,), self._ruleset)) for folder in folders]
         expected = status.expected_ends(entry for _, tree in judged for entry in tree.entries)
         options = facts.PageOptions(prices={}, expected=expected)
         return write.page(judged, options=options, rcp_folders=discover.rcp_folders())

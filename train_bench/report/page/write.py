@@ -26,6 +26,7 @@ from train_bench.core.job import Job
 from train_bench.errors import RequestError
 from train_bench.judge.tree import Judged
 from train_bench.logs.record import RunRecord
+from train_bench.report import comparison as described
 from train_bench.report.accept import HEADINGS, SUMMARY, longer, row
 from train_bench.report.findings import GRADES
 from train_bench.report.page import convergence, history, live, profile, profiles, quality, several, times
@@ -54,15 +55,17 @@ def page(judged: Sequence[tuple[Path, Judged]], *, options: PageOptions, rcp_fol
     ]
     entries = in_one_unit(with_distinct_names(entries))
     figures = {entry.anchor: _figures(entry) for entry in entries}
-    figures[SEVERAL] = several.figures(entries) if len(entries) > 1 else []
+    answers = several.answers(judgements, entries)
+    figures[SEVERAL] = several.figures(entries, answers.rows) if len(entries) > 1 else []
     return _rendered(
         "page.html",
         entries=entries,
         unjudged=[reason for _, tree in judged for reason in tree.unjudged],
         skipped=[what for _, tree in judged for what in tree.skipped],
-        paths=[str(path) for path, _ in judged],
+        paths=described.paths_in_words([path for path, _ in judged]),
         options=options,
-        answers=several.answers(judgements, entries),
+        answers=answers,
+        differs=described.differences_in_a_row,
         ratios=several.ratios(entries),
         figures=figures,
         figures_json=_as_json(
@@ -74,13 +77,13 @@ def page(judged: Sequence[tuple[Path, Judged]], *, options: PageOptions, rcp_fol
     )
 
 
-def review_page(content: Mapping[str, Any], path: Path) -> str:
+def review_page(content: Mapping[str, Any], paths: Sequence[Path]) -> str:
     """The page of a reviewed round, the object that `review --json` prints."""
     script = _script("page.js")
     return _rendered(
         "review.html",
         content=content,
-        path=str(path),
+        path=", ".join(map(str, paths)),
         not_checked=NOT_CHECKED,
         policy=_policy(script),
         script=script,
