@@ -99,6 +99,7 @@ def _options(plan: Mapping[str, Any], machine: Mapping[str, Any]) -> dict[str, A
         "ranks": plan.get("world_size"),
         "threads_per_rank": machine.get("threads_per_rank", job.get("threads_per_rank")),
         "command": command,
+        "interpreter": job.get("python") or ("default" if job else None),
         **{name: job.get(name) for name in OPTIONS},
         **_flat(hyperparameters),
         **_flat(others),

@@ -87,6 +87,14 @@ class RunConfig:
         in_jobs=True,
         program=True,
     )
+    python: str | None = option(
+        None,
+        "interpreter of the ranks, of an environment with this train_bench and other versions of torch or numpy, for "
+        "example against='python=/venv/bin/python'; default: the one that runs train-bench",
+        verbs=("run", "plan"),
+        in_jobs=True,
+        program=True,
+    )
     device: Device = option(
         Device.auto,
         "auto, cpu or cuda: NCCL on GPUs, Gloo on CPUs; auto takes a GPU if there is one",

@@ -101,9 +101,10 @@ def figures(entries: Sequence[Entry], rows: Sequence[Mapping[str, Any]]) -> list
         pareto(entries, "cost", "cost to train", lambda one: one.cost),
     ]
     alike = [members for members in _by_benchmark(entries).values() if len(members) > 1]
+    letters = {row["anchor"]: row["label"] for row in rows}
     return [
         *(figure for figure in shown if figure is not None),
-        *(figure for members in alike for figure in quality.together(members)),
+        *(figure for members in alike for figure in quality.together(members, letters)),
     ]
 
 
