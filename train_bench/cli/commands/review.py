@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.cli import judge_options
+from train_bench.compare.campaign_table import began
 from train_bench.core import files
 from train_bench.core.digits import distinct
 from train_bench.errors import RequestError
@@ -52,9 +53,10 @@ def reviewed(
 
 def _reviewed(judgements: Sequence[Judgement]) -> dict[str, Any]:
     questions_of_each = [round_review.questions(judgement) for judgement in judgements]
+    rows = [_row(*pair) for pair in zip(judgements, questions_of_each, strict=True)]
     return {
-        "entries": [_row(*pair) for pair in zip(judgements, questions_of_each, strict=True)],
-        "kinds": _kinds(judgements, questions_of_each),
+        "entries": rows,
+        "kinds": _kinds(judgements, questions_of_each, review.distinct_names(rows)),
         "points": list(_points(judgements)),
     }
 
@@ -65,6 +67,7 @@ def _row(judgement: Judgement, questions_of_each: Sequence[Question]) -> dict[st
     return {
         "name": judgement.name,
         "folder": str(folder),
+        "began": began(judgement),
         **{name: getattr(score, name) for name in named},
         "logs": len(score.runs),
         "reasons": list(score.reasons),
@@ -73,11 +76,11 @@ def _row(judgement: Judgement, questions_of_each: Sequence[Question]) -> dict[st
 
 
 def _kinds(
-    judgements: Sequence[Judgement], questions_of_each: Sequence[Sequence[Question]]
+    judgements: Sequence[Judgement], questions_of_each: Sequence[Sequence[Question]], names: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Each kind of question once: in how many entries, how often, and the first."""
     kinds: dict[str, dict[str, Any]] = {}
-    for judgement, questions in zip(judgements, questions_of_each, strict=True):
+    for judgement, questions, name in zip(judgements, questions_of_each, names, strict=True):
         for question in questions:
             first = question.first
             kind = kinds.setdefault(
@@ -86,7 +89,7 @@ def _kinds(
                     "check": first.check,
                     "entries": set(),
                     "findings": 0,
-                    "first": judgement.name,
+                    "first": name,
                     "message": first.message,
                 },
             )
