@@ -147,7 +147,7 @@ def test_the_page_has_the_same_rows_and_a_plot_that_marks_them(folders, tmp_path
         ("C", "slower"),
         ("D", "undecided"),
     ]
-    assert "precision bf16" in table and 'data-name="beside the first"' in text
+    assert "precision bf16" in table and 'data-name="ratios"' in text
     assert "4 folders" not in text
     two = tmp_path / "two.html"
     typed("compare", *folders[:2], "--to", str(two))

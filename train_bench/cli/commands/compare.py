@@ -253,7 +253,10 @@ def _answer(
         for one, label in zip(gates, labels, strict=True)
     ]
     judge_options.print_result(content, options.json, _show)
-    _page(judged, list(map("".join, zip(whose, sentences, strict=True))), options)
+    differs = [""] * len(gates)
+    if len(gates) == 1 and compared["comparisons"]:
+        differs = [f"{report.difference(compared['comparisons'][0]['differences'], 'A', labels[0])} "]
+    _page(judged, list(map("".join, zip(whose, differs, sentences, strict=True))), options)
     return CODES[verdict]
 
 

@@ -89,10 +89,10 @@ def _sentence(a: Judgement, named_a: Entry, b: Judgement, named_b: Entry) -> str
     return f"A: {named_a.name}. B: {named_b.name}. {' '.join(lines)}"
 
 
-def figures(entries: Sequence[Entry], rows: Sequence[Mapping[str, Any]]) -> list[Figure]:
+def figures(entries: Sequence[Entry], rows: Sequence[Mapping[str, Any]] = ()) -> list[Figure]:
     """Figures with at least one point; `rows` are those of the table of campaigns."""
     shown = [
-        beside_the_first(rows),
+        ratio_figure(rows),
         scaling(entries),
         rounds(entries),
         pareto(
@@ -108,7 +108,7 @@ def figures(entries: Sequence[Entry], rows: Sequence[Mapping[str, Any]]) -> list
     ]
 
 
-def beside_the_first(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
+def ratio_figure(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
     """Ratio of each campaign's time to that of the first, with its interval and its verdict; None below three."""
     traces: list[Trace] = []
     for verdict, colour, symbol in VERDICTS:
@@ -145,7 +145,7 @@ def beside_the_first(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
         return None
     order = [f"{row['label']} ({row['benchmark']})" if _mixed(rows) else row["label"] for row in rows]
     return Figure(
-        name="beside the first",
+        name="ratios",
         title="Time beside that of the first",
         about="Geometric mean time of each campaign over that of the first of its benchmark, with 95 % confidence "
         "intervals; letters are those of the table.",
