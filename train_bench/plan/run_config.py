@@ -113,7 +113,10 @@ class RunConfig:
     seed: int | None = option(None, "base of the runs' seeds; default: entropy of the operating system")
     output: str | None = option(None, "folder of the campaign; default: a new one under results/")
     resume: str | None = option(
-        None, "folder of a campaign to continue by its plan", verbs=CAMPAIGNS, on_resume=True
+        None,
+        "folder or number of a campaign to continue by its plan, or latest",
+        verbs=CAMPAIGNS,
+        on_resume=True,
     )
     trust: bool = option(
         False,
