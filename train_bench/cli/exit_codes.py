@@ -16,6 +16,11 @@ from train_bench.errors import Interrupted, TrainBenchError, WriteError
 
 VALID, INVALID, CANNOT_TELL = 0, 1, 3
 
+SENTENCES = {
+    INVALID: "it ran, but the result is invalid or incomplete; the output has the reasons.",
+    CANNOT_TELL: "undecided; the output has what is known.",
+}
+
 
 def guarded(act: Callable[[], int]) -> int:
     """Exit code of `act`; its expected errors are printed on standard error."""
@@ -37,6 +42,13 @@ def guarded(act: Callable[[], int]) -> int:
         _forget_output()
         where = f"{error.filename}: " if error.filename else "What is printed cannot be written: "
         return fail(WriteError(f"{where}{error.strerror or error}."))
+
+
+def state(code: int, sentence: str | None = None) -> int:
+    """Print the sentence of an exit code other than 0 on standard error, where the output is data; returns the code."""
+    if code != VALID:
+        print(f"train-bench: exit code {code}: {plain(sentence or SENTENCES[code])}", file=sys.stderr)
+    return code
 
 
 def fail(error: TrainBenchError) -> int:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from train_bench.cli import campaign_paths
 from train_bench.cli.arguments import Parser
-from train_bench.cli.exit_codes import INVALID, VALID
+from train_bench.cli.exit_codes import INVALID, VALID, state
 from train_bench.judge import summary
 from train_bench.judge.entry import Judgement, judge_entry
 from train_bench.judge.published import published_entries
@@ -81,12 +80,11 @@ def exit_code(judged: Judged, *, stated: bool) -> int:
     `stated` the verdicts in words."""
     if judged.valid:
         return VALID
-    if not stated:
-        wrong = sum(not entry.score.valid for entry in judged.entries)
-        unjudged = f", and {len(judged.unjudged)} cannot be judged" if judged.unjudged else ""
-        sentence = f"{wrong} of {len(judged.entries)} result(s) are not valid{unjudged}."
-        print(f"train-bench: exit code {INVALID}: {sentence}", file=sys.stderr)
-    return INVALID
+    if stated:
+        return INVALID
+    wrong = sum(not entry.score.valid for entry in judged.entries)
+    unjudged = f", and {len(judged.unjudged)} cannot be judged" if judged.unjudged else ""
+    return state(INVALID, f"{wrong} of {len(judged.entries)} result(s) are not valid{unjudged}.")
 
 
 def print_result(value: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any], Any], None]) -> None:

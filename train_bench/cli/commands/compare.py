@@ -15,7 +15,7 @@ from typing import Any
 from train_bench.campaign import ab
 from train_bench.cli import campaign_paths, judge_options
 from train_bench.cli.arguments import Parser
-from train_bench.cli.exit_codes import CANNOT_TELL, INVALID, VALID, fail
+from train_bench.cli.exit_codes import CANNOT_TELL, INVALID, VALID, fail, state
 from train_bench.compare import campaign_table, comparison, gate
 from train_bench.compare.differences import differences_as_json
 from train_bench.errors import LogError, RequestError, WriteError
@@ -257,7 +257,8 @@ def _answer(
     if len(gates) == 1 and compared["comparisons"]:
         differs = [f"{report.difference(compared['comparisons'][0]['differences'], 'A', labels[0])} "]
     _page(judged, list(map("".join, zip(whose, differs, sentences, strict=True))), options)
-    return CODES[verdict]
+    deciding = " ".join(text for one, text in zip(gates, sentences, strict=True) if one.verdict == verdict)
+    return state(CODES[verdict], deciding) if options.json else CODES[verdict]
 
 
 def _page(judged: Sequence[Judgement], first: Sequence[str], options: argparse.Namespace) -> None:

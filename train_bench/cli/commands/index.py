@@ -11,7 +11,7 @@ from pathlib import Path
 
 from train_bench.cli import campaign_paths, judge_options
 from train_bench.cli.arguments import Parser
-from train_bench.cli.exit_codes import INVALID, VALID
+from train_bench.cli.exit_codes import INVALID, VALID, state
 from train_bench.core.escape import plain
 from train_bench.errors import RequestError
 from train_bench.judge.published import derive, published_entries
@@ -78,7 +78,9 @@ def _index(options: argparse.Namespace) -> int:
         _tell("changed", fed.changed)
         _tell("gone", fed.gone)
         print(plain(f"{path} has entries of these folders: {fed.entries}, from {fed.logs} log(s)."))
-    return INVALID if fed.changed else VALID
+    if not fed.changed:
+        return VALID
+    return state(INVALID, f"{len(fed.changed)} log(s) changed since they were ingested.")
 
 
 def _tell(what: str, sentences: Sequence[str]) -> None:
