@@ -22,6 +22,10 @@ def here(tmp_path, monkeypatch):
         jobs = [{"index": index, "seed": day * 1000 + index} for index in range(2)]
         plan(folder, created=f"2020-11-0{day}T00:00:00+00:00", jobs=jobs)
     (tmp_path / "b" / "score.json").write_text('{"valid": false, "score_minutes": 1.5}')
+    (tmp_path / "profile").mkdir()
+    work = {"created": "2020-12-01T00:00:00+00:00", "benchmark": "resnet_mini", "jobs": [{"work": "profile"}]}
+    (tmp_path / "profile" / "plan.json").write_text(json.dumps(work))
+    (tmp_path / "results" / "c.html").touch()
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "plan.json").write_text("[")
     monkeypatch.chdir(tmp_path)
@@ -44,6 +48,7 @@ def test_a_path_that_exists_is_itself_whatever_it_looks_like(here):
 
 def test_a_quoted_pattern_is_what_it_matches_in_order(here):
     assert paths("*/[ac]", "nothing") == ["pair/a", "results/c", "nothing"]
+    assert paths("results/*", "results/*.html") == ["results/c", "results/c.html"]
 
 
 @pytest.mark.parametrize(

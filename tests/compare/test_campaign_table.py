@@ -56,6 +56,14 @@ def folders(recorded):
     return [str(recorded / name) for name in "abcd"]
 
 
+def bare(folder, to):
+    """The campaign without a run that converged."""
+    shutil.copytree(folder, to)
+    log = to / "result_0.txt"
+    log.write_text(log.read_text().replace('"status": "success"', '"status": "aborted"'))
+    return to
+
+
 def judged(folder):
     return judge_folder(folder, ruleset_name=None, rcp_folders=[folder])
 
@@ -117,6 +125,8 @@ def test_what_cannot_be_compared_is_a_row_with_its_reason_and_copies_are_named(f
     said = " ".join(typed("compare", folders[0], folders[1], str(copy), str(few)).stdout.split())
     assert "C has 5 log(s) that are identical with logs of A." in said
     assert "has 1 run(s) that count" in said
+    sorted_rows = rows(folders[0], str(few), folders[1], str(bare(few, tmp_path / "none")), "--sort", "time")
+    assert [one["label"] for one in sorted_rows] == ["C", "B", "A", "D"]
     with pytest.raises(RequestError, match="one is a copy of the other"):
         make_rows(["a", "copy", "again"], [judged(copy)] * 3)
 

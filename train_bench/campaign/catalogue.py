@@ -44,14 +44,17 @@ def find_campaigns(top: Path) -> list[Listed]:
 
 
 def describe_campaign(folder: Path) -> Listed | None:
-    """A campaign by its files, which may be anybody's; None without a plan that can be read."""
+    """A campaign by its files, which may be anybody's; None without a plan of runs that can be read."""
     plan = _read(folder / "plan.json")
     created, benchmark = plan.get("created"), plan.get("variant") or plan.get("benchmark")
-    if not isinstance(created, str) or not isinstance(benchmark, str):
+    jobs = jobs_of(plan)
+    if not (isinstance(created, str) and isinstance(benchmark, str) and jobs):
+        return None
+    if jobs[0].get("work", "train") != "train":  # a profile or another piece of work, and no campaign
         return None
     score = _read(folder / "score.json")
     valid, minutes = score.get("valid"), score.get("score_minutes")
-    runs = len(jobs_of(plan))
+    runs = len(jobs)
     return Listed(
         folder=folder,
         created=created,

@@ -19,7 +19,8 @@ HELP = f"or the number of a campaign, or {LATEST} ({LIST})"
 
 
 def expand(word: str) -> list[Path]:
-    """Paths that a word stands for; an existing path is itself, whatever it looks like. Raises `RequestError` for a
+    """Paths that a word stands for; an existing path is itself, whatever it looks like, and a pattern that matches
+    folders stands for these alone: campaigns have pages beside them. Raises `RequestError` for a
     number without a campaign and for a pattern without a match."""
     if _exists(word):
         return [Path(word)]
@@ -30,7 +31,7 @@ def expand(word: str) -> list[Path]:
         matching = list(map(Path, found))
         if not matching:
             raise RequestError(f"Nothing matches '{word}'; give folders, or a pattern of some that exist.")
-        return matching
+        return [path for path in matching if path.is_dir()] or matching
     return [Path(word)]
 
 

@@ -114,7 +114,7 @@ def _chosen(rows: Sequence[campaign_table.Row], options: argparse.Namespace) -> 
     if options.sort is None:
         return kept
     key: dict[str, Callable[[campaign_table.Row], Any]] = {
-        "time": lambda row: (row.minutes is None, row.minutes),
+        "time": lambda row: (row.minutes is None, row.minutes or 0.0),
         "date": lambda row: row.began or "",
         "name": lambda row: row.name,
     }

@@ -111,7 +111,7 @@ function drawScores(kept) {
   update("scores", data, {
     showlegend: true,
     xaxis: { anchor: "y2", title: { text: { began: "date (UTC)", revision: "revision, by date", ruleset: "round" }[over] }, ...(over === "began" ? { type: "date" } : category) },
-    yaxis: { title: { text: "score in minutes" }, domain: [0.08, 1], type: field("scale").value },
+    yaxis: { title: { text: "score in minutes" }, domain: [0.08, 1], type: field("scale").value, rangemode: "nonnegative" },
     yaxis2: { domain: [0, 0.05], range: [-1, 1], visible: false, fixedrange: true },
   });
   const undated = kept.filter((point) => over === "began" && !point.began).length;
