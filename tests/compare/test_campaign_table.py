@@ -186,6 +186,22 @@ def test_what_differs_is_unknown_without_plan_and_system_file(recorded, tmp_path
     assert "differ in nothing" in difference([], "A", "B")
 
 
+def test_a_program_differs_in_its_words_and_in_the_content_of_its_files(recorded, tmp_path):
+    sides = []
+    for side, (script, digest) in enumerate(
+        (("train.py", "a" * 64), ("train.py", "b" * 64), ("other.py", "c" * 64))
+    ):
+        folder = shutil.copytree(recorded / "a", tmp_path / str(side))
+        content = json.loads((folder / "plan.json").read_text())
+        content["software"] = {"program": {"files": {script: digest}, "interpreter": "Python 3.11"}}
+        content["shared"] = {"command": {"argv": [f"/venv{side}/bin/python", script], "cwd": "/"}}
+        (folder / "plan.json").write_text(json.dumps(content))
+        sides.append(judged(folder))
+    of_file, of_command = (find_differences(sides[0], side) for side in sides[1:])
+    assert [(one.name, one.b) for one in of_file] == [("content of train.py", "b" * 12)]
+    assert [(one.name, one.b) for one in of_command] == [("command", "python other.py")]
+
+
 def test_what_differs_survives_files_of_others(recorded, tmp_path):
     odd = shutil.copytree(recorded / "a", tmp_path / "odd")
     content = json.loads((odd / "plan.json").read_text())

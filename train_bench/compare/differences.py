@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from train_bench.core import files
@@ -14,6 +15,9 @@ from train_bench.judge.entry import Judgement
 
 LONGEST = 60
 """Largest number of characters of a value that is shown."""
+
+CONTENT = "content of "
+"""Of a file of the user's program; compared where both have the file."""
 
 HARDWARE = ("host", "processor", "cores", "memory", "accelerators", "operating_system", "kernel", "cuda")
 OPTIONS = ("device", "precision", "drop_caches", "deterministic", "checkpoint_seconds", "faults", "stop_when")
@@ -45,8 +49,9 @@ def find_differences(a: Judgement, b: Judgement) -> tuple[Difference, ...] | Non
     one, other = both
     return tuple(
         Difference(kind=key[0], name=key[1], a=one.get(key), b=other.get(key))
-        for key in sorted({**one, **other}, key=list({**one, **other}).index)
+        for key in {**one, **other}
         if one.get(key) != other.get(key)
+        and not (key[1].startswith(CONTENT) and (key not in one or key not in other))
     )
 
 
@@ -65,6 +70,7 @@ def _facts(judged: Judgement) -> Iterator[tuple[str, str, str]]:
         "python": software.get("python", machine.get("python")),
         **_mapping(software.get("packages", machine.get("packages"))),
         "ruleset": plan.get("ruleset"),
+        "interpreter of the program": _mapping(software.get("program")).get("interpreter"),
     }
     yield from _known("versions", versions)
     reference = _mapping(software.get("reference"))
@@ -75,6 +81,7 @@ def _facts(judged: Judgement) -> Iterator[tuple[str, str, str]]:
         "rules": plan.get("ruleset_digest"),
         "source of the reference": reference.get("digest"),
         "revision of the program": program.get("revision"),
+        **{f"{CONTENT}{name}": str(digest)[:12] for name, digest in _mapping(program.get("files")).items()},
     }
     yield from _known("revision", revisions)
     memory = machine.get("memory_bytes")
@@ -92,7 +99,11 @@ def _options(plan: Mapping[str, Any], machine: Mapping[str, Any]) -> dict[str, A
     request = _mapping(plan.get("request"))
     launcher = _mapping(job.get("launcher_config"))
     words = _mapping(job.get("command")).get("argv")
-    command = shlex.join(map(str, words)) if isinstance(words, list) else None
+    command = (
+        shlex.join([Path(str(words[0])).name, *map(str, words[1:])])
+        if isinstance(words, list) and words
+        else None
+    )
     return {
         "benchmark": plan.get("variant"),
         "launcher": plan.get("launcher"),
