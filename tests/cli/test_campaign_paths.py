@@ -76,6 +76,23 @@ def test_a_pattern_of_several_is_no_single_campaign(here):
         campaign_paths.one("*/[ac]")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "{",
+        '{"valid": 1, "score_minutes": true}',
+        '{"score_minutes": 1e400}',
+        f'{{"score_minutes": {"9" * 400}}}',
+    ],
+)
+def test_a_score_of_others_that_is_none_is_left_out(here, text):
+    (here / "b" / "score.json").write_text(text)
+    answer = typed("list", "campaigns", "--json")
+    assert answer.returncode == 0, answer.stderr
+    assert [one["score_minutes"] for one in json.loads(answer.stdout)["campaigns"]] == [None] * 3
+
+
 def test_the_list_has_numbers_dates_and_what_is_known(here):
     listed = json.loads(typed("list", "campaigns", "--json").stdout)["campaigns"]
     assert [(one["number"], one["folder"], one["valid"], one["score_minutes"]) for one in listed] == [

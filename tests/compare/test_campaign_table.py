@@ -212,7 +212,7 @@ def test_what_differs_survives_files_of_others(recorded, tmp_path):
     }
     (odd / "plan.json").write_text(json.dumps(content))
     (odd / "system.json").write_text(
-        '{"memory_bytes": "much", "environment": 1, "accelerators": [[1], {"x": 2}]}'
+        '{"memory_bytes": 1' + "0" * 400 + ', "environment": 1, "accelerators": [[1], {"x": 2}]}'
     )
     found = find_differences(judged(recorded / "a"), judged(odd))
     assert max(len(one.b or "") for one in found) == 60

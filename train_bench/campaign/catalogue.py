@@ -12,6 +12,9 @@ from train_bench.core import files
 from train_bench.core.job import jobs_of
 from train_bench.errors import TrainBenchError
 
+LARGEST = 1e9
+"""Minutes of a score that may be shown; a file of others may state any."""
+
 PLACES = ("*/plan.json", "*/*/plan.json", "results/*/*/plan.json")
 """Plans below a working folder: of `output=DIR`, of the default folders, of pairs and sweeps."""
 
@@ -53,7 +56,7 @@ def describe_campaign(folder: Path) -> Listed | None:
     if jobs[0].get("work", "train") != "train":  # a profile or another piece of work, and no campaign
         return None
     score = _read(folder / "score.json")
-    valid, minutes = score.get("valid"), score.get("score_minutes")
+    valid = score.get("valid")
     runs = len(jobs)
     return Listed(
         folder=folder,
@@ -62,8 +65,13 @@ def describe_campaign(folder: Path) -> Listed | None:
         runs=runs,
         finished=sum((folder / f"result_{index}.txt").is_file() for index in range(runs)),
         valid=valid if isinstance(valid, bool) else None,
-        score_minutes=float(minutes) if isinstance(minutes, int | float) and valid is not None else None,
+        score_minutes=_minutes(score.get("score_minutes")),
     )
+
+
+def _minutes(value: Any) -> float | None:
+    known = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
+    return float(value) if known else None
 
 
 def _read(path: Path) -> Mapping[str, Any]:
