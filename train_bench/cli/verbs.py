@@ -26,7 +26,7 @@ class Verb:
 
 GROUPS: dict[str, tuple[Verb, ...]] = {
     "Run": (
-        Verb("list", "", "List benchmarks and launchers"),
+        Verb("list", "[WORD ...]", "List benchmarks and launchers; campaigns: those here, by number"),
         Verb(
             "plan",
             "[OVERRIDE ...]",

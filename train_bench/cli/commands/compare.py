@@ -269,7 +269,7 @@ def _page(judged: Sequence[Judgement], first: Sequence[str], options: argparse.N
         write.write(
             [(one.location.folder, Judged(entries=(one,))) for one in judged],
             options.to,
-            options=facts.PageOptions(prices={}, first=first),
+            options=facts.PageOptions(prices={}, first=first, baseline=options.baseline),
             rcp_folders=discover.rcp_folders(),
         )
 

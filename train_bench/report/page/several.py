@@ -41,7 +41,7 @@ def ratios(entries: Sequence[Entry]) -> dict[str, float | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """Comparison of the campaigns of each benchmark with the first of them: sentences of two campaigns, rows of the
+    """Comparison of the campaigns of each benchmark with the baseline among them: sentences of two campaigns, rows of the
     table of more, and what stands below it. Both are empty where campaigns cannot be compared."""
 
     sentences: Sequence[str]
@@ -49,7 +49,9 @@ class Answers:
     below: Sequence[str]
 
 
-def answers(judgements: Sequence[Judgement], entries: Sequence[Entry]) -> Answers:
+def answers(
+    judgements: Sequence[Judgement], entries: Sequence[Entry], baseline: str = campaign_table.FIRST
+) -> Answers:
     """Answers of all benchmarks. Published logs have none: a round is not a pairwise comparison."""
     groups: dict[str, list[tuple[Judgement, Entry]]] = {}
     for judgement, entry in zip(judgements, entries, strict=True):
@@ -65,7 +67,10 @@ def answers(judgements: Sequence[Judgement], entries: Sequence[Entry]) -> Answer
             elif len(members) > 2:
                 shown = described.distinct_names([str(one.location.folder) for one, _ in members])
                 names = [entry.name for _, entry in members]
-                made = [row.as_json() for row in campaign_table.make_rows(names, [one for one, _ in members])]
+                made = [
+                    row.as_json()
+                    for row in campaign_table.make_rows(names, [one for one, _ in members], baseline)
+                ]
                 rows += [
                     row
                     | {
@@ -109,7 +114,7 @@ def figures(entries: Sequence[Entry], rows: Sequence[Mapping[str, Any]] = ()) ->
 
 
 def ratio_figure(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
-    """Ratio of each campaign's time to that of the first, with its interval and its verdict; None below three."""
+    """Ratio of each campaign's time to that of the baseline, with its interval and its verdict; None below three."""
     traces: list[Trace] = []
     for verdict, colour, symbol in VERDICTS:
         shown = [row for row in rows if row["verdict"] == verdict and row["ratio"]]
@@ -138,7 +143,7 @@ def ratio_figure(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
                 },
                 "marker": {"color": colour, "size": 9, "symbol": symbol},
                 "meta": {"entries": [row["anchor"] for row in shown]},
-                "hovertemplate": "%{text}<br>%{y:.3f} times as long as the first<extra></extra>",
+                "hovertemplate": "%{text}<br>%{y:.3f} times as long as the baseline<extra></extra>",
             }
         )
     if not traces:
@@ -146,8 +151,8 @@ def ratio_figure(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
     order = [f"{row['label']} ({row['benchmark']})" if _mixed(rows) else row["label"] for row in rows]
     return Figure(
         name="ratios",
-        title="Time beside that of the first",
-        about="Geometric mean time of each campaign over that of the first of its benchmark, with 95 % confidence "
+        title="Time over that of the baseline",
+        about="Geometric mean time of each campaign over that of the baseline of its benchmark, with 95 % confidence "
         "intervals; letters are those of the table.",
         traces=traces,
         layout={

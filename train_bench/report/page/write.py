@@ -61,7 +61,7 @@ def page(
     ]
     entries = in_one_unit(with_distinct_names(entries))
     figures = {entry.anchor: _figures(entry) for entry in entries}
-    answers = several.answers(judgements, entries)
+    answers = several.answers(judgements, entries, options.baseline)
     figures[SEVERAL] = several.figures(entries, answers.rows) if len(entries) > 1 else []
     return _rendered(
         "page.html",
