@@ -41,8 +41,8 @@ def ratios(entries: Sequence[Entry]) -> dict[str, float | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """Comparison of the campaigns of each benchmark with the baseline among them: sentences of two campaigns, rows of the
-    table of more, and what stands below it. Both are empty where campaigns cannot be compared."""
+    """Comparison of the campaigns of each benchmark with the baseline among them: sentences of two campaigns, rows of
+    the table of more, and what stands below it. Both are empty where campaigns cannot be compared."""
 
     sentences: Sequence[str]
     rows: Sequence[Mapping[str, Any]]
