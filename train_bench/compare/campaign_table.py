@@ -151,9 +151,11 @@ def _with_same_logs(rows: Sequence[Row], judged: Sequence[Judgement]) -> list[Ro
     marked = []
     for row, one in zip(rows, judged, strict=True):
         common: dict[str, int] = {}
-        for digest in independence.digests(one.score.runs):
-            label = first.setdefault(digest, row.label)
-            if label != row.label:
+        for run in one.score.runs:
+            labels = {first.setdefault(digest, row.label) for digest in independence.digests(run)} - {
+                row.label
+            }
+            for label in sorted(labels)[:1]:  # its bytes and its times may be those of two campaigns
                 common[label] = common.get(label, 0) + 1
         marked.append(replace(row, same_logs=tuple(sorted(common.items()))))
     return marked
