@@ -59,7 +59,7 @@ def test_results_are_chosen_compared_and_left_again(visit, tmp_path):
     for number, name in enumerate("abc", start=1):
         made = tmp_path / "results" / name
         made.mkdir(parents=True)
-        campaigns.campaign(made, ["good"] * 5)
+        campaigns.campaign(made, ["good"] * 5, seconds=[60.0 + 7 * number + run for run in range(5)])
         for log in made.glob("result_*.txt"):
             log.write_text(log.read_text().replace('"value": 100', f'"value": {200 + number}'))
         jobs = [{"index": index, "seed": (200 + number) * 10 + index} for index in range(5)]
