@@ -56,7 +56,9 @@ def main():
     job = read_job(Path(plan), index)
     decided = files.read_json(Path(plan))
     begin = datetime.fromisoformat(decided["created"]).timestamp() * 1000 + 3_600_000 * (1 + index)
-    begin += zlib.crc32(str(job.folder).encode()) % 1_000_000  # two campaigns that begin at once have other times
+    begin += (
+        zlib.crc32(str(job.folder).encode()) % 1_000_000
+    )  # two campaigns that begin at once have other times
     announced = {"submission_platform": "fake", PLAN_DIGEST: plan_digest(decided)}
     job = replace(job, announcement={**job.announcement, **announced})
     if behaviour == "forbidden":
