@@ -12,12 +12,13 @@ import sys
 from collections.abc import Callable
 
 from train_bench.core.escape import plain
-from train_bench.errors import Interrupted, TrainBenchError, WriteError
+from train_bench.errors import Interrupted, RequestError, TrainBenchError, WriteError
 
 VALID, INVALID, CANNOT_TELL = 0, 1, 3
 
 SENTENCES = {
     INVALID: "it ran, but the result is invalid or incomplete; the output has the reasons.",
+    RequestError.exit_code: "the request is refused; the output has the reason.",
     CANNOT_TELL: "undecided; the output has what is known.",
 }
 
