@@ -41,7 +41,7 @@ def judge(path: str | Path, *, ruleset: str | None = None) -> Judged:
     """Judge a log, a campaign or a tree of results: `entries` have findings, verdicts and the score."""
     from train_bench.cli.judge_options import judged_tree
 
-    return judged_tree(Path(path), ruleset)
+    return judged_tree((Path(path),), ruleset)
 
 
 def compare(a: str | Path, b: str | Path, *, ruleset: str | None = None) -> Comparison:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 
 from train_bench.core.address import refuse_address
 from train_bench.core.job import Job
@@ -64,14 +63,13 @@ class Launcher:
         return None
 
     def launch(self, job: Job, rank_argv: tuple[str, ...]) -> Launch:
-        """The agent of this host. The interpreter of `rank_argv` is left to torchrun, which starts
-        `-m module` itself."""
+        """The agent of this host, by the interpreter of `rank_argv`; it starts `-m module` itself."""
         config = self.config
         env = {"OMP_NUM_THREADS": str(job.threads_per_rank or 1)}
         if config.interface is not None:
             env |= {"GLOO_SOCKET_IFNAME": config.interface, "NCCL_SOCKET_IFNAME": config.interface}
         agent = (
-            *(sys.executable, "-m", "torch.distributed.run"),
+            *(rank_argv[0], "-m", "torch.distributed.run"),
             *self._rendezvous(job),
             f"--nproc-per-node={job.nproc_per_node}",
         )

@@ -226,8 +226,8 @@ def test_a_sweep_goes_on_after_a_wrong_job(tmp_path):
 def test_json_is_one_object_and_nothing_else(missed, verb):
     answer = typed(verb, str(missed.jobs[0].folder), "--json")
     (entry,) = json.loads(answer.stdout)["entries"]
-    assert answer.stderr == ""
-    assert (answer.returncode == 0) == entry["valid"]
+    assert (answer.returncode, entry["valid"]) == (1, False)
+    assert answer.stderr == "train-bench: exit code 1: 1 of 1 result(s) are not valid.\n"
     demanded = {
         *("benchmark", "variant", "ruleset", "launcher", "world_size", "seeds", "runs", "olympic_minutes"),
         *("stdev_minutes", "ci95_minutes", "rcp", "score_minutes", "valid", "reasons"),

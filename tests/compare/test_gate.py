@@ -184,10 +184,22 @@ def test_looks_repeated_with_more_runs_come_to_the_same_answer():
     assert one.paired
 
 
-@pytest.mark.parametrize("text", ["3", "0.03", "-3%", "3%%", "nan%", "2000%"])
+@pytest.mark.parametrize("text", ["-3", "0.03.1", "3 percent", "-3%", "3%%", "nan%", "2000%"])
 def test_a_limit_is_a_percentage(text):
     with pytest.raises(RequestError, match="give a percentage"):
         gate.limit_of(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"), [("3%", 0.03), ("3", 0.03), ("0.5%", 0.005), ("0", 0.0), ("2.5", 0.025)]
+)
+def test_a_limit_is_in_percent_with_or_without_its_sign(text, limit):
+    assert gate.limit_of(text) == pytest.approx(limit)
+
+
+def test_a_fraction_without_a_sign_may_be_meant_as_a_ratio_and_is_refused():
+    with pytest.raises(RequestError, match=r"may be meant as a percentage or as a ratio; give 0.03% or 3%"):
+        gate.limit_of("0.03")
 
 
 @pytest.mark.parametrize(
@@ -213,14 +225,16 @@ def test_a_limit_is_a_percentage(text):
         ),
     ],
 )
-def test_the_verb_answers_by_its_exit_code_and_first_of_all_in_words(tmp_path, factor, code, words):
+def test_the_verb_answers_by_its_exit_code_and_in_words_after_what_differs(tmp_path, factor, code, words):
     seconds = [60.0, 60.5, 61.0, 61.5, 62.0]
     entry(tmp_path / "a", seconds)
     entry(tmp_path / "b", [factor * second for second in seconds], seeds_from=2000)
     folders = [str(tmp_path / name) for name in "ab"]
     answer = typed("compare", *folders, "--fail-if-slower", "3%")
     assert answer.returncode == code
-    assert words in answer.stdout.splitlines()[0]
+    differs, verdict = answer.stdout.splitlines()[:2]
+    assert differs == "A and B differ in nothing that their plans and system files record, seeds apart."
+    assert words in verdict
     page = tmp_path / "page.html"
     words_of_page = ["--fail-if-slower", "3%", "--json", "--to", str(page)]
     told = json.loads(typed("compare", *folders, *words_of_page).stdout)

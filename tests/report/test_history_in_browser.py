@@ -3,6 +3,9 @@
 import csv
 import io
 import json
+import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -100,6 +103,22 @@ def test_a_line_joins_what_is_valid_and_marks_the_rest(visit, nights):
     rows = seen.page.locator("#results tbody tr")
     assert rows.count() == 5
     assert rows.filter(has_text="Incomplete: 2 of 5 runs.").locator(".badge").inner_text() == "NOT VALID"
+
+
+def test_scores_are_on_a_logarithmic_axis_and_what_has_none_above_0_is_at_its_border(visit, store, tmp_path):
+    odd = Path(shutil.copy(store, tmp_path / "odd.db"))
+    with closing(sqlite3.connect(odd)) as connection, connection:
+        connection.execute("UPDATE entries SET score_minutes = -40, valid = 0 WHERE folder LIKE '%/1'")
+        connection.execute("UPDATE entries SET low_minutes = -40 WHERE folder LIKE '%/5'")
+    seen = ready(visit(page(odd, tmp_path / "history.html")))
+    plot = seen.plot("scores", "history")
+    axes = "plot => [plot.layout.yaxis.type, plot._fullLayout.yaxis.range[0]]"
+    below = "plot => plot.data.filter(one => one.yaxis === 'y2').map(one => one.x.length)"
+    assert plot.evaluate(axes)[0] == "log"
+    assert sum(plot.evaluate(below)) == 2
+    seen.page.locator("#scale").select_option("linear")
+    seen.page.wait_for_function("document.querySelector('[data-name=scores]').layout.yaxis.type === 'linear'")
+    assert plot.evaluate(axes)[1] >= 0
 
 
 def test_filters_narrow_plots_and_tables_together(visit, nights):

@@ -6,6 +6,7 @@ import pytest
 
 from tests.cli.commands.test_web import served
 from tests.fake_campaigns import Diary, FakeLauncher, make
+from tests.judge import campaigns
 from tests.judge.published.test_round_review import Entry, text_for_truth
 from tests.report import pages
 from train_bench.campaign import lock, runner
@@ -54,6 +55,34 @@ def test_a_campaign_is_seen_as_it_goes_on_to_its_end(visit, plan, tmp_path, monk
         assert page.locator("meta[http-equiv=refresh]").count() == 0
 
 
+def test_results_are_chosen_compared_and_left_again(visit, tmp_path):
+    for number, name in enumerate("abc", start=1):
+        made = tmp_path / "results" / name
+        made.mkdir(parents=True)
+        campaigns.campaign(made, ["good"] * 5, seconds=[60.0 + 7 * number + run for run in range(5)])
+        for log in made.glob("result_*.txt"):
+            log.write_text(log.read_text().replace('"value": 100', f'"value": {200 + number}'))
+        jobs = [{"index": index, "seed": (200 + number) * 10 + index} for index in range(5)]
+        campaigns.plan(made, created=f"2020-11-1{number}T00:00:00+00:00", jobs=jobs)
+    with served(tmp_path / "results", tmp_path / "none.db") as server:
+        seen = visit(f"http://127.0.0.1:{server.server_port}/", width=390)
+        page, button = seen.page, seen.page.get_by_role("button", name="Compare the chosen ones")
+        assert seen.overflow() == 0
+        assert page.locator("#entries tbody th").all_inner_texts() == ["c", "b", "a"]
+        page.get_by_label("Choose a").check()
+        assert button.is_disabled()
+        for name in "bc":
+            page.get_by_label(f"Choose {name}").check()
+        button.click()
+        page.locator("#campaigns tbody tr").nth(2).wait_for()
+        assert page.locator("#campaigns tbody th").all_inner_texts() == ["a", "b", "c"]
+        page.get_by_role("link", name="All results").click()
+        page.get_by_role("button", name="Dark").click()
+        assert page.locator("html").get_attribute("data-theme") == "dark"
+        page.get_by_role("button", name="Date (UTC)").click()
+        assert page.locator("#entries tbody th").all_inner_texts() == ["a", "b", "c"]
+
+
 def test_a_round_is_reviewed_and_its_rows_are_filtered(visit, tmp_path):
     for number, submitter in enumerate(("b<img src=x onerror=1>", *(f"org {number}" for number in range(8)))):
         entry = Entry(tmp_path / "round", submitter, number=number)
@@ -76,7 +105,9 @@ def test_hostile_names_are_only_texts_on_all_pages(visit, tmp_path):
         origin = f"http://127.0.0.1:{server.server_port}"
         first = visit(f"{origin}/")
         paths = first.page.locator("main a").evaluate_all("all => all.map(one => one.getAttribute('href'))")
-        assert len(paths) >= 4
+        assert len(paths) >= 3
+        names = [path.split("/")[2] for path in paths if path.startswith("/campaign/")]
+        paths.append(f"/beside/{'/'.join(names)}")
         for path in paths:
             seen = visit(f"{origin}{path}")
             assert seen.page.evaluate("window.hacked") is None

@@ -15,7 +15,7 @@ from train_bench.core import files, software
 from train_bench.core.git import revision, revision_of_folder
 from train_bench.core.job import Command, Job
 from train_bench.judge.checks.campaign_checks import DIED, FINISHED, INTERRUPTED
-from train_bench.plan import command, discover
+from train_bench.plan import command, discover, interpreter
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def attempt(
     number = 1 + max((taken for run, taken in _numbers(job.folder) if run == job.index), default=0)
     path = job.folder / "attempts" / f"run_{job.index}_{number}.json"
     state: dict[str, Any] = {"run": job.index, "attempt": number, "started": _now()}
-    state |= ran_with(job.reference, ruleset_digest, job.command) | {
+    state |= ran_with(job.reference, ruleset_digest, job.command, job.python) | {
         "ended": None,
         "outcome": None,
         "deaths": [],
@@ -46,9 +46,13 @@ def attempt(
     files.write_json(path, state | {"ended": _now(), "outcome": outcome, "deaths": died} | dict(witnessed()))
 
 
-def ran_with(reference: str, ruleset_digest: str, of_user: Command | None) -> dict[str, Any]:
-    """Software and rules of a run that starts now, by the names that a plan has for them."""
-    described, folder = software.describe(), discover.source_of(reference)
+def ran_with(
+    reference: str, ruleset_digest: str, of_user: Command | None, python: str | None = None
+) -> dict[str, Any]:
+    """Software and rules of a run that starts now, by the names that a plan has for them. `python` is another
+    interpreter for its ranks."""
+    described = software.describe() if python is None else interpreter.describe(python)
+    folder = discover.source_of(reference)
     if folder is not None:
         described["reference"] = {
             "folder": str(folder),

@@ -49,6 +49,8 @@ def external_effects(plan: Plan) -> list[str]:
     hosts, ranks and options, caches of this host, and trackers."""
     job, request = plan.jobs[0], plan.request
     effects = [] if job.command is None else [f"{shlex.join(job.command.argv)} (in {job.command.cwd})"]
+    if job.python is not None:
+        effects.append(f"python={job.python}")
     if request.get("energy_command") is not None:
         effects.append(f"energy_command={request['energy_command']}")
     effects += _of_launcher(plan)

@@ -19,7 +19,7 @@ from train_bench.core import software
 from train_bench.core.job import Device, Job, Precision
 from train_bench.errors import LaunchError, RequestError
 from train_bench.launcher import Launch
-from train_bench.plan import discover
+from train_bench.plan import discover, interpreter
 from train_bench.plan.process import answer
 
 DROP = Path("/proc/sys/vm/drop_caches")
@@ -28,16 +28,22 @@ DROP = Path("/proc/sys/vm/drop_caches")
 def refuse_missing_packages(job: Job) -> None:
     """As `refuse_missing`. A command's imports are its own affair."""
     if job.command is None:
-        refuse_missing(job.reference)
+        refuse_missing(job.reference, job.python)
 
 
-def refuse_missing(reference: str) -> None:
-    """Raise `RequestError` if an import of a reference is not installed here. Nothing of it is imported."""
+def refuse_missing(reference: str, python: str | None = None) -> None:
+    """Raise `RequestError` if an import of a reference is not installed here, or for the interpreter `python`. Nothing
+    of it is imported."""
     needed = discover.reference_config(reference).REQUIRES
-    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    missing = (
+        [name for name in needed if importlib.util.find_spec(name) is None]
+        if python is None
+        else interpreter.missing(python, needed)
+    )
     if missing:
         shipped = discover.source_of(reference) is None
         step = software.install_command("references") if shipped else "install them"
+        step = step if python is None else f"{python} -m {step}" if shipped else f"{step} for python={python}"
         raise RequestError(
             f"{reference} needs packages that are not installed ({', '.join(missing)}): {step}. Nothing was started."
         )
@@ -70,7 +76,7 @@ def refuse_ranks(job: Job) -> None:
         return  # what its program finds is its own affair
     if job.device is Device.cpu or (job.device is Device.auto and not tf32):
         return
-    gpus = _gpus()
+    gpus = _gpus(job.python or sys.executable)
     if gpus == 0 and job.device is Device.auto:
         raise RequestError("precision=tf32 needs a GPU, and PyTorch finds none here; use fp32 or bf16.")
     if gpus < job.nproc_per_node:
@@ -136,12 +142,10 @@ def threads_of_environment(environ: Mapping[str, str]) -> int | None:
     return int(first)
 
 
-def _gpus() -> int:
+def _gpus(python: str) -> int:
     """Number of GPUs that the ranks will find. Counted in a process of its own, because torch is not imported here."""
     try:
-        printed = answer(
-            Launch(argv=(sys.executable, "-c", "import torch; print(torch.cuda.device_count())"))
-        )
+        printed = answer(Launch(argv=(python, "-c", "import torch; print(torch.cuda.device_count())")))
         return int(printed.split()[-1])
     except (LaunchError, ValueError, IndexError):
         return 0

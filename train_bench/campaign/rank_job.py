@@ -36,8 +36,9 @@ def refuse(plan: Plan, work: str) -> None:
         raise RequestError(
             f"{work} submits no batch jobs; run it inside an allocation, or choose another launcher."
         )
-    preflight.refuse_missing_packages(plan.jobs[0])
-    preflight.refuse_ranks(plan.jobs[0])
+    job = replace(plan.jobs[0], python=None)
+    preflight.refuse_missing_packages(job)
+    preflight.refuse_ranks(job)
 
 
 def carry_out(plan: Plan, work: str, options: Mapping[str, Any], folder: Path) -> Job:
@@ -46,7 +47,8 @@ def carry_out(plan: Plan, work: str, options: Mapping[str, Any], folder: Path) -
 
     Raises `LaunchError` with a sentence that names the dead rank and its cause of death; no process is left then.
     """
-    job = replace(plan.jobs[0], folder=folder.resolve(), index=0, work=work, work_options=options)
+    first = replace(plan.jobs[0], python=None)  # a plan of others does not say what is started
+    job = replace(first, folder=folder.resolve(), index=0, work=work, work_options=options)
     shutil.rmtree(job.ranks_folder, ignore_errors=True)
     rank_messages.make_token(job.ranks_folder)
     files.write_json(job.folder / "plan.json", as_json(replace(plan, jobs=(job,))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from train_bench.judge.checks.campaign_checks import differences
 from train_bench.observers.observer import Observer, Observers
 from train_bench.observers.terminal import Terminal, sweep_job
 from train_bench.observers.tracking import NONE, Tracking, named, places
-from train_bench.plan import command, discover
+from train_bench.plan import command, discover, interpreter
 from train_bench.plan.plan import Plan, Provenance, as_json, make_plan
 from train_bench.plan.request import Request
 from train_bench.plan.run_config import OnFailure, OnViolation
@@ -44,7 +44,9 @@ def plan_of(request: Request, *, reference_runs: bool = False, to_be_run: bool =
     of_benchmark = rules.benchmark(config.benchmark.benchmark)
     points = rcp.load(of_benchmark, discover.rcp_folders())
     of_user = None if config.command is None else command.words(config.command, Path.cwd())
-    ran_with = attempts.ran_with(config.benchmark.reference, of_benchmark.digest, of_user)
+    if config.python is not None:
+        config = replace(config, python=interpreter.resolve(config.python, Path.cwd()))
+    ran_with = attempts.ran_with(config.benchmark.reference, of_benchmark.digest, of_user, config.python)
     provenance = Provenance(
         now=datetime.now(UTC),
         version=__version__,
@@ -203,7 +205,8 @@ def warn_of_differences(planned: Plan, warn: Say) -> None:
     """Warn before any run if a resumed campaign has other software than planned."""
     rules = ruleset.load(planned.ruleset).benchmark(planned.benchmark)
     changed = differences(
-        asdict(planned), attempts.ran_with(planned.reference, rules.digest, planned.jobs[0].command)
+        asdict(planned),
+        attempts.ran_with(planned.reference, rules.digest, planned.jobs[0].command, planned.jobs[0].python),
     )
     if changed:
         worth = "no result" if rules.strict else "for review"

@@ -15,7 +15,7 @@ from rich.console import Console
 from train_bench.campaign import preflight
 from train_bench.cli import completion, hydra_app, judge_options, overrides
 from train_bench.cli.arguments import Parser
-from train_bench.cli.exit_codes import VALID, guarded
+from train_bench.cli.exit_codes import VALID, guarded, state
 from train_bench.cli.verbs import examples
 from train_bench.core import files
 from train_bench.errors import RequestError
@@ -147,4 +147,4 @@ def give(answer: Answer, known: argparse.Namespace) -> int:
     if known.to is not None and known.to.suffix != ".html":
         files.write_json(known.to, answer.content)
     judge_options.print_result(answer.content, known.json, answer.show)
-    return answer.code
+    return state(answer.code) if known.json else answer.code

@@ -12,9 +12,15 @@ import sys
 from collections.abc import Callable
 
 from train_bench.core.escape import plain
-from train_bench.errors import Interrupted, TrainBenchError, WriteError
+from train_bench.errors import Interrupted, RequestError, TrainBenchError, WriteError
 
 VALID, INVALID, CANNOT_TELL = 0, 1, 3
+
+SENTENCES = {
+    INVALID: "it ran, but the result is invalid or incomplete; the output has the reasons.",
+    RequestError.exit_code: "the request is refused; the output has the reason.",
+    CANNOT_TELL: "undecided; the output has what is known.",
+}
 
 
 def guarded(act: Callable[[], int]) -> int:
@@ -37,6 +43,13 @@ def guarded(act: Callable[[], int]) -> int:
         _forget_output()
         where = f"{error.filename}: " if error.filename else "What is printed cannot be written: "
         return fail(WriteError(f"{where}{error.strerror or error}."))
+
+
+def state(code: int, sentence: str | None = None) -> int:
+    """Print the sentence of an exit code other than 0 on standard error, where the output is data; returns the code."""
+    if code != VALID:
+        print(f"train-bench: exit code {code}: {plain(sentence or SENTENCES[code])}", file=sys.stderr)
+    return code
 
 
 def fail(error: TrainBenchError) -> int:

@@ -35,7 +35,7 @@ from omegaconf.errors import (
 )
 
 from train_bench.campaign import preflight
-from train_bench.cli import completion, override_errors, overrides, sweep
+from train_bench.cli import campaign_paths, completion, override_errors, overrides, sweep
 from train_bench.core import files, software
 from train_bench.errors import RequestError, UnknownName, known_names
 from train_bench.plan import discover
@@ -196,6 +196,8 @@ def _request(config: DictConfig) -> Request:
         name = str(error).rpartition("attribute ")[2]
         raise RequestError(f"There is no option {name}; leave out what adds it.") from error
     words = tuple(map(overrides.as_typed, hydra_config.overrides.task))
+    if typed.resume is not None:
+        typed.resume = str(campaign_paths.one(typed.resume))
     return Request(
         config=_with_threads(_with_command(typed, words)),
         variant=str(hydra_config.runtime.choices["benchmark"]),

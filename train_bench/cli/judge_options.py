@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from train_bench.cli import campaign_paths
 from train_bench.cli.arguments import Parser
+from train_bench.cli.exit_codes import INVALID, VALID, state
 from train_bench.judge import summary
 from train_bench.judge.entry import Judgement, judge_entry
 from train_bench.judge.published import published_entries
-from train_bench.judge.tree import Judged, judge_tree
+from train_bench.judge.tree import Judged, judge_trees
 from train_bench.plan import definition, discover
 from train_bench.report.console import make_console
 
 
-def parser_of_path(verb: str, description: str | None) -> argparse.ArgumentParser:
+def parser_of_paths(verb: str, description: str | None) -> argparse.ArgumentParser:
     parser = Parser(f"train-bench {verb}", description=description)
-    parser.add_argument("path", type=Path, metavar="PATH", help="a log, a campaign or any folder above such")
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        action=campaign_paths.Expand,
+        metavar="PATH",
+        help=f"logs, campaigns, any folders above, patterns of such, {campaign_paths.HELP}",
+    )
     parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     parser.add_argument(
@@ -49,22 +57,34 @@ def reference_minutes(options: argparse.Namespace) -> dict[str, float] | None:
 
 
 def judged_tree(
-    path: Path,
+    paths: Sequence[Path],
     ruleset: str | None,
     table: Path | None = None,
     judge: Callable[..., Judgement] = judge_entry,
 ) -> Judged:
-    """Judge the tree of the options. `table` has published entries besides those that come with train_bench; it is
-    read before anything is judged. `judge` is that of `judge_tree`."""
+    """Judge the trees of the options. `table` has published entries besides those that come with train_bench; it is
+    read before anything is judged. `judge` is that of `judge_trees`."""
     more = () if table is None else published_entries.read(table)
-    return judge_tree(
-        path,
+    return judge_trees(
+        paths,
         ruleset_name=ruleset,
         rcp_folders=discover.rcp_folders(),
         changes=definition.changes,
         table=lambda: (*published_entries.shipped(), *more),
         judge=judge,
     )
+
+
+def exit_code(judged: Judged, *, stated: bool) -> int:
+    """Exit code of judged results. One other than 0 comes with its sentence, on standard error unless the output has
+    `stated` the verdicts in words."""
+    if judged.valid:
+        return VALID
+    if stated:
+        return INVALID
+    wrong = sum(not entry.score.valid for entry in judged.entries)
+    unjudged = f", and {len(judged.unjudged)} cannot be judged" if judged.unjudged else ""
+    return state(INVALID, f"{wrong} of {len(judged.entries)} result(s) are not valid{unjudged}.")
 
 
 def print_result(value: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any], Any], None]) -> None:

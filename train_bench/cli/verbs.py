@@ -26,7 +26,7 @@ class Verb:
 
 GROUPS: dict[str, tuple[Verb, ...]] = {
     "Run": (
-        Verb("list", "", "List benchmarks and launchers"),
+        Verb("list", "[WORD ...]", "List benchmarks and launchers; campaigns: those here, by number"),
         Verb(
             "plan",
             "[OVERRIDE ...]",
@@ -40,10 +40,12 @@ GROUPS: dict[str, tuple[Verb, ...]] = {
     "Judge": (
         Verb(
             "judge",
-            "PATH [--json]",
+            "PATH ... [--json]",
             "Check logs, campaigns, trees of results or LoadGen tests for compliance",
         ),
-        Verb("score", "PATH [--json]", "Score a campaign, or print the results table of a tree"),
+        Verb(
+            "score", "PATH ... [--json]", "Score a campaign, or print the results table of several or a tree"
+        ),
         Verb("rules", "benchmark=NAME", "Show what a round allows: values, runs, target, schedule"),
         Verb(
             "rcp",
@@ -59,7 +61,7 @@ GROUPS: dict[str, tuple[Verb, ...]] = {
         Verb(
             "compare",
             "A B ...",
-            "Compare the times of campaigns, with confidence; --fail-if-slower 3% is a gate",
+            "Compare the times of campaigns, with confidence; --fail-if-slower 3 is a gate",
         ),
         Verb(
             "equivalent",
@@ -118,7 +120,7 @@ COMPOSING = tuple(verb.name for group in GROUPS.values() for verb in group if ve
 
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
-    "list": ("list mini", "list resnet", "list --json"),
+    "list": ("list mini", "list resnet", "list campaigns", "list --json"),
     "plan": (
         "plan benchmark=resnet_mini",
         "plan benchmark=bert point=8192 --dry --ranks 1024",
@@ -133,13 +135,23 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "join": ("join /shared/campaign launcher.node_rank=1",),
     "settle": ("settle /shared/campaign",),
-    "judge": ("judge demo", "judge training_results_v1.1", "judge logs --ruleset 1.1.0 --json"),
+    "judge": (
+        "judge demo",
+        "judge latest",
+        "judge training_results_v1.1",
+        "judge logs --ruleset 1.1.0 --json",
+    ),
     "score": ("score demo", "score demo --half-width 2", "score training_results_v1.1 --markdown"),
     "rules": ("rules benchmark=resnet ruleset=1.1.0", "rules benchmark=resnet_mini --official-file"),
     "rcp": ("rcp benchmark=waves", "rcp --certainty benchmark=resnet_mini"),
     "verify": ("verify kept", "verify kept launcher=torchrun launcher.nproc_per_node=2"),
     "review": ("review training_results_v1.1 --to review.html",),
-    "compare": ("compare before after", "compare pair", "compare before after --fail-if-slower 3%"),
+    "compare": (
+        "compare before after",
+        "compare pair",
+        "compare 'nights/*' --sort time",
+        "compare before after --fail-if-slower 3",
+    ),
     "equivalent": ("equivalent benchmark=resnet_mini precision=bf16",),
     "forecast": ("forecast benchmark=resnet_mini",),
     "profile": ("profile benchmark=resnet_mini", "profile benchmark=resnet_mini --bound", "profile demo"),

@@ -104,10 +104,17 @@ class Gate:
 
 
 def limit_of(text: str) -> float:
-    """Parse a limit: `3%` -> 0.03. A number without `%` is ambiguous and refused."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", text.strip())
+    """Parse a limit in percent: `3%` or `3` -> 0.03. A fraction without `%` may be meant as a ratio and is refused."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(%?)", text.strip())
     if match is None or float(match[1]) > 1000:
-        raise RequestError(f"--fail-if-slower is {text!r}; give a percentage from 0% to 1000%, such as 3%.")
+        raise RequestError(
+            f"--fail-if-slower is {text!r}; give a percentage from 0 to 1000, such as 3 or 3%."
+        )
+    if 0 < float(match[1]) < 1 and not match[2]:
+        raise RequestError(
+            f"--fail-if-slower is {text!r}, which may be meant as a percentage or as a ratio; give {match[1]}% or "
+            f"{100 * float(match[1]):g}%."
+        )
     return float(match[1]) / 100
 
 

@@ -99,6 +99,7 @@ class Job:
     `work_options` are for it alone. With `checkpoint_seconds`, ranks write checkpoints, and a run whose ranks die is
     started again from the last one; `faults` are the injected faults, as requested. `drop_caches_command` is the
     program that drops the caches of a host, as typed; None: the rank does it, as root.
+    `python` is the interpreter of the ranks; None is that of the launching process.
     """
 
     benchmark: str
@@ -132,6 +133,7 @@ class Job:
     checkpoint_seconds: float | None = None
     faults: str | None = None
     drop_caches_command: str | None = None
+    python: str | None = None
 
     @property
     def rank_module(self) -> str:

@@ -87,6 +87,7 @@ def planned(crate: Crate, folder: Path, data_dir: Path | None) -> Plan:
     config = {**job.config, "data_dir": str(data.resolve())}
     here: dict[str, Any] = {
         "config": config,
+        "python": None,
         "announcement": {
             **job.announcement,
             "submission_org": f"replay of {job.announcement.get('submission_org')}",

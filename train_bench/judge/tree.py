@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from train_bench.judge.checks.campaign_checks import Changes
 from train_bench.judge.compliance import RunVerdict
 from train_bench.judge.entry import Judgement, judge_entry
 from train_bench.judge.finding import REVIEW, Finding
-from train_bench.judge.locate import Location, find, in_folder
+from train_bench.judge.locate import Entries, Location, find, in_folder
 from train_bench.judge.published import peers, published_entries
 from train_bench.judge.published.published_entries import Entry
 from train_bench.logs.log import NO_CONTENT
@@ -60,8 +60,13 @@ class Judged:
         return {"entries": entries, "unjudged": list(self.unjudged), "skipped": list(self.skipped)}
 
 
-def judge_tree(
-    path: Path,
+def judge_tree(path: Path, **options: Any) -> Judged:
+    """As `judge_trees`, below one path."""
+    return judge_trees((path,), **options)
+
+
+def judge_trees(
+    paths: Sequence[Path],
     *,
     ruleset_name: str | None,
     rcp_folders: Sequence[Path],
@@ -69,13 +74,18 @@ def judge_tree(
     table: Callable[[], Sequence[Entry]] = published_entries.shipped,
     judge: Callable[..., Judgement] = judge_entry,
 ) -> Judged:
-    """Judge everything below `path`, by the rules that its folders name, else by `ruleset_name`. `changes` is
-    `judge_entry`'s, and `judge` has its signature. Published entries are compared with each other and with those of
-    `table`, which is called if there are any.
+    """Judge everything below `paths`, each entry once, by the rules that its folders name, else by `ruleset_name`.
+    `changes` is `judge_entry`'s, and `judge` has its signature. Published entries are compared with each other and with
+    those of `table`, which is called if there are any.
 
     Raises `RequestError` if no ruleset is known, `LogError` if there is nothing to judge.
     """
-    entries_there = find(path, ruleset_name)
+    found = [find(path, ruleset_name) for path in paths]
+    entries_there = Entries(
+        locations=_each_once(location for one in found for location in one.locations),
+        unjudged=tuple(dict.fromkeys(reason for one in found for reason in one.unjudged)),
+        skipped=tuple(dict.fromkeys(what for one in found for what in one.skipped)),
+    )
     locations = entries_there.locations
     judge = partial(judge, rcp_folders=rcp_folders, changes=changes)
     if len(locations) == 1 and not entries_there.unjudged:
@@ -88,6 +98,11 @@ def judge_tree(
         unjudged=(*entries_there.unjudged, *(result for result in results if isinstance(result, str))),
         skipped=entries_there.skipped,
     )
+
+
+def _each_once(locations: Iterable[Location]) -> tuple[Location, ...]:
+    """Locations without those that lie below a second of the given paths, too."""
+    return tuple({(one.folder.resolve(), one.files): one for one in locations}.values())
 
 
 def _judged_or_why_not(judge: Callable[[Location], Judgement], location: Location) -> Judgement | str:

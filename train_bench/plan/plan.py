@@ -22,6 +22,7 @@ from train_bench.launcher import LauncherConfig
 from train_bench.plan import budget, command, discover, fault_plan
 from train_bench.plan.definition import changes
 from train_bench.plan.disclosed import disclosed
+from train_bench.plan.interpreter import LAUNCHERS
 from train_bench.plan.run_config import TRAITS, RunConfig
 from train_bench.progress import EvalSchedule, Unit
 from train_bench.rules.allowed import CLOSED
@@ -178,6 +179,7 @@ def make_plan(
         checkpoint_seconds=run_config.checkpoint_seconds,
         faults=run_config.inject_faults,
         drop_caches_command=run_config.drop_caches_command,
+        python=run_config.python,
     )
     return Plan(
         created=provenance.now.isoformat(timespec="seconds"),
@@ -210,6 +212,8 @@ def _stall_limit(run_config: RunConfig) -> float:
 def _refuse_launcher(run_config: RunConfig) -> None:
     if run_config.command is not None:
         _refuse_division(run_config.launcher)
+    if run_config.python is not None:
+        _refuse_interpreter(run_config)
     reason = discover.launcher(run_config.launcher).refuse(run_config.benchmark)
     if reason:
         raise RequestError(reason)
@@ -229,6 +233,21 @@ def _refuse_launcher(run_config: RunConfig) -> None:
     for name in ("keep_weights", "deterministic"):
         if getattr(run_config, name) and run_config.command is not None:
             raise RequestError(f"{name}=true is for references; a command has its own ways. Leave it out.")
+
+
+def _refuse_interpreter(run_config: RunConfig) -> None:
+    """Refuse another interpreter where it is not that of the ranks, or not on this host alone."""
+    if run_config.command is not None:
+        raise RequestError(
+            f"python={run_config.python} is for references; a command names its own interpreter, such as "
+            "command='/venv/bin/python train.py'. Leave python= out."
+        )
+    launcher = run_config.launcher
+    if launcher.name not in LAUNCHERS or launcher.nodes > 1:
+        raise RequestError(
+            f"python= starts ranks on this host with launcher={' or '.join(LAUNCHERS)}; launcher={launcher.name} on "
+            f"{launcher.nodes} host(s) was requested. Choose one of these, or leave python= out."
+        )
 
 
 def _refuse_division(launcher: LauncherConfig) -> None:

@@ -29,7 +29,13 @@ TAIL_BYTES = 2**22
 
 def rank_argv(job: Job) -> tuple[str, ...]:
     """The command of one rank of `job`."""
-    return (sys.executable, "-m", job.rank_module, str(job.folder / "plan.json"), str(job.index))
+    return (
+        job.python or sys.executable,
+        "-m",
+        job.rank_module,
+        str(job.folder / "plan.json"),
+        str(job.index),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

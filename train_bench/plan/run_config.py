@@ -87,6 +87,14 @@ class RunConfig:
         in_jobs=True,
         program=True,
     )
+    python: str | None = option(
+        None,
+        "interpreter of the ranks, of an environment with this train_bench and other versions of torch or numpy, for "
+        "example against='python=/venv/bin/python'; default: the one that runs train-bench",
+        verbs=("run", "plan"),
+        in_jobs=True,
+        program=True,
+    )
     device: Device = option(
         Device.auto,
         "auto, cpu or cuda: NCCL on GPUs, Gloo on CPUs; auto takes a GPU if there is one",
@@ -105,7 +113,10 @@ class RunConfig:
     seed: int | None = option(None, "base of the runs' seeds; default: entropy of the operating system")
     output: str | None = option(None, "folder of the campaign; default: a new one under results/")
     resume: str | None = option(
-        None, "folder of a campaign to continue by its plan", verbs=CAMPAIGNS, on_resume=True
+        None,
+        "folder or number of a campaign to continue by its plan, or latest",
+        verbs=CAMPAIGNS,
+        on_resume=True,
     )
     trust: bool = option(
         False,

@@ -1,33 +1,51 @@
-"""Comparisons for a terminal: a table and the verdict in words. Takes the object of `compare --json`."""
+"""Comparisons for a terminal: what differs, a table, and for two campaigns the verdict in words. Takes the object of
+`compare --json`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from train_bench.compare.campaign_table import BASELINE, FASTER, NOT_COMPARED, SLOWER, label_of
 from train_bench.core.digits import distinct, significant
-from train_bench.report.console import print_line
+from train_bench.core.escape import plain
+from train_bench.report.console import BreakableText, print_line
+
+HEADINGS = ("", "date", "mean, min", "ratio", "95 % interval", "verdict")
+COLOURS = {FASTER: "green", SLOWER: "bold red"}
+MOST_IN_A_SENTENCE = 8
+"""Differences that a sentence names."""
+
+MOST_PATHS = 4
+"""Paths that a page names in its head."""
 
 
-def in_sentences(compared: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """A comparison with the verdict in words, in which the first campaign is A and that of the comparison `number`,
-    from 1, is B, C, ...: paths are long and have a common prefix."""
-    other = chr(ord("A") + number) if number < 26 else f"campaign {number + 1}"
+def in_sentences(compared: Mapping[str, Any], number: int, base: int = 0) -> dict[str, Any]:
+    """A comparison with the verdict in words, in which the campaigns are called by their places `base` and `number`
+    from 0, A, B, C, ...: paths are long and have a common prefix."""
     named = {
         **compared,
-        "a": {**compared["a"], "label": "A"},
-        "b": {**compared["b"], "label": other},
+        "a": {**compared["a"], "label": label_of(base)},
+        "b": {**compared["b"], "label": label_of(number)},
     }
     return named | {"sentence": sentence(named)}
 
 
-def show(content: Mapping[str, Any], console: Console) -> None:
-    """For each comparison: both sides, the verdict, and the source of the difference."""
+def show(content: Mapping[str, Any], console: Console, *, with_differences: bool = True) -> None:
+    """The table of many campaigns; of two, what differs, both sides, the verdict, and the source of the difference."""
+    if "campaigns" in content:
+        show_campaigns(content["campaigns"], console)
+        return
     for compared in content["comparisons"]:
+        if with_differences:
+            print_line(console, difference(compared["differences"], "A", compared["b"]["label"]))
         table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
         table.add_column("", no_wrap=True)
         table.add_column("campaign", overflow="fold")
@@ -41,6 +59,120 @@ def show(content: Mapping[str, Any], console: Console) -> None:
         console.print(table)
         for line in (compared["sentence"], *explanation(compared)):
             print_line(console, line)
+
+
+def difference(differences: Sequence[Mapping[str, Any]] | None, a: str, b: str) -> str:
+    """Sentence on what differs between two campaigns besides their times and seeds."""
+    if differences is None:
+        return f"What else differs between {a} and {b} is unknown: one of them has no plan.json and no system.json."
+    if not differences:
+        return f"{a} and {b} differ in nothing that their plans and system files record, seeds apart."
+    parts = [f"{one['name']} ({_value(one['a'])} and {_value(one['b'])})" for one in differences]
+    shown = parts[:MOST_IN_A_SENTENCE]
+    more = len(parts) - len(shown)
+    return f"{a} and {b} differ in {', '.join(shown)}{f' and {more} more (--json has all)' if more else ''}."
+
+
+def differences_in_a_row(row: Mapping[str, Any], most: int = 3) -> str:
+    """Values in which a campaign differs from the baseline."""
+    if row["differences"] is None:
+        return "unknown"
+    parts = [f"{one['name']} {_value(one['b'])}" for one in row["differences"]]
+    more = len(parts) - most
+    return ", ".join([*parts[:most], *([f"{more} more"] if more > 0 else [])])
+
+
+def show_campaigns(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """A row for each campaign, with its name and what differs behind the numbers or, on a narrow terminal, below them;
+    then what a row has no room for."""
+    if not rows:
+        print_line(console, "No campaign has the words of --filter.")
+        return
+    names = distinct_names([row["name"] for row in rows])
+    cells = [_numbers(row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(HEADINGS, *cells, strict=True)]
+    begin = sum(widths) + 2 * len(widths)
+    last = "campaign: what differs"
+    _print_cells(HEADINGS, widths, last if begin + len(last) <= console.width else "campaign", console)
+    for name, row, numbers in zip(names, rows, cells, strict=True):
+        differs = differences_in_a_row(row)
+        named = plain(f"{name}: {differs}" if differs else name)
+        if begin + len(named) <= console.width:
+            _print_cells(numbers, widths, named, console)
+            continue
+        _print_cells(numbers, widths, "", console)
+        indent = widths[0] + 2
+        for part in BreakableText(named).wrap(console, console.width - indent):
+            console.print(Text(f"{' ' * indent}{part.plain.rstrip()}", style="dim"), soft_wrap=True)
+    console.print()
+    for line in below(rows):
+        print_line(console, line)
+
+
+def _numbers(row: Mapping[str, Any]) -> tuple[str, ...]:
+    minutes = "-" if row["minutes"] is None else f"{row['minutes']:.4f}"
+    ratio, interval = ratio_in_words(row["ratio"])
+    return row["label"], (row["began"] or "-")[:10], minutes, ratio or "-", interval, row["verdict"]
+
+
+def _print_cells(cells: Sequence[str], widths: Sequence[int], last: str, console: Console) -> None:
+    line = Text()
+    for heading, cell, width in zip(HEADINGS, cells, widths, strict=True):
+        right = heading not in ("", "date", "verdict")
+        line.append((cell.rjust(width) if right else cell.ljust(width)) + "  ", COLOURS.get(cell, ""))
+    line.append(last)
+    line.rstrip()
+    console.print(line, soft_wrap=True)
+
+
+def below(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Sentences below a table of campaigns: what it is, what was not compared, and identical logs."""
+    base = next((row["label"] for row in rows if row["verdict"] == BASELINE), None)
+    if base is not None:
+        yield (
+            f"Ratio: geometric mean time over that of {base}, with its 95 % confidence interval; below 1 is faster. "
+            "Undecided: the interval includes 1."
+        )
+    for row in rows:
+        if row["verdict"] == NOT_COMPARED and row["reason"]:
+            yield f"{row['label']}: {row['reason']}"
+        for same in row["same_logs"]:
+            yield f"{row['label']} has {same['logs']} log(s) that are identical with logs of {same['label']}."
+    invalid = [row["label"] for row in rows if not row["valid"]]
+    if invalid:
+        yield f"Not valid: {', '.join(invalid)}; `train-bench judge` lists the reasons."
+
+
+def ratio_in_words(ratio: Mapping[str, float] | None) -> tuple[str, str]:
+    """Ratio of times and its interval; empty without one."""
+    return (
+        ("", "") if ratio is None else (f"{ratio['value']:.3f}", f"{ratio['low']:.3f} to {ratio['high']:.3f}")
+    )
+
+
+def words_of(row: Mapping[str, Any]) -> str:
+    """Text of a row, in lower case, that a filter searches."""
+    differs = differences_in_a_row(row, most=len(row["differences"] or ()))
+    return f"{row['label']} {row['name']} {row['began']} {differs} {row['verdict']}".lower()
+
+
+def distinct_names(names: Sequence[str]) -> list[str]:
+    """Paths without the folders that all of them are in."""
+    above = os.path.commonpath([os.path.abspath(name) for name in names])  # noqa: PTH100 a name may be no path
+    inner = [os.path.relpath(os.path.abspath(name), above) for name in names]  # noqa: PTH100
+    return list(names) if "." in inner else inner
+
+
+def paths_in_words(paths: Sequence[Path]) -> str:
+    """A few paths; of many, their number and the folder that all of them are in."""
+    if len(paths) <= MOST_PATHS:
+        return ", ".join(map(str, paths))
+    above = os.path.commonpath([path.absolute() for path in paths])
+    return f"{len(paths)} folders below {above}"
+
+
+def _value(value: str | None) -> str:
+    return "none" if value is None else value
 
 
 def sentence(compared: Mapping[str, Any]) -> str:

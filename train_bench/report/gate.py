@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 
+from train_bench.compare.campaign_table import label_of
 from train_bench.compare.gate import CANNOT_TELL, NOT_SLOWER, SLOWER
 from train_bench.core.digits import significant
 from train_bench.report.console import print_line
@@ -16,6 +17,24 @@ def show(content: Mapping[str, Any], console: Console) -> None:
     """Print the verdicts, before everything else."""
     for gate in content["gates"]:
         print_line(console, gate["sentence"])
+
+
+def show_together(gates: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """Print the verdicts of many campaigns against the first one, in one sentence."""
+    by_verdict: dict[str, list[str]] = {}
+    for at, gate in enumerate(gates, start=1):
+        by_verdict.setdefault(gate["verdict"], []).append(label_of(at))
+    named = {
+        SLOWER: f"Slower than A by more than {100 * gates[0]['limit']:g} %",
+        NOT_SLOWER: "Not slower",
+        CANNOT_TELL: "Undecided",
+    }
+    parts = [
+        f"{text}: {', '.join(by_verdict[verdict])}."
+        for verdict, text in named.items()
+        if verdict in by_verdict
+    ]
+    print_line(console, " ".join([*parts, "--json has the bounds of each."]))
 
 
 def sentence(gate: Mapping[str, Any], a: str, b: str) -> str:

@@ -6,7 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich import box
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from train_bench.report.console import print_line
 
 DURATION = re.compile(r": ([a-z ]+) on two CPU cores")
 """Format of a run's duration in a benchmark's file."""
@@ -35,6 +40,27 @@ def show(content: Mapping[str, Any], console: Console) -> None:
         if number:
             console.print()
         _say(console, rows)
+
+
+def show_campaigns(content: Mapping[str, Any], console: Console) -> None:
+    """Campaigns of a working folder by number."""
+    if not content["campaigns"]:
+        print_line(
+            console, "No campaign is below this folder; `train-bench run benchmark=NAME` makes the first."
+        )
+        return
+    table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
+    table.add_column("", justify="right", no_wrap=True)
+    table.add_column("campaign", overflow="fold", min_width=20)
+    for heading in ("date", "runs", "score, min", "verdict"):
+        table.add_column(heading, no_wrap=True, justify="right" if heading == "score, min" else "left")
+    for one in content["campaigns"]:
+        score = "-" if one["score_minutes"] is None else f"{one['score_minutes']:.4f}"
+        runs = f"{one['finished']}/{one['runs']}"
+        verdict = {True: "valid", False: "NOT VALID", None: "-"}[one["valid"]]
+        cells = (str(one["number"]), f"{one['folder']}\n{one['benchmark']}", one["created"][:10], runs)
+        table.add_row(*map(Text, (*cells, score, verdict)))
+    console.print(table)
 
 
 def scale(one: Mapping[str, Any]) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -27,10 +29,10 @@ def show(content: Mapping[str, Any], console: Console) -> None:
     for heading in ("round", "", "minutes"):
         table.add_column(heading, no_wrap=True)
     table.add_column("questions (of logs)", overflow="fold", min_width=20)
-    for entry in content["entries"]:
+    for name, entry in zip(distinct_names(content["entries"]), content["entries"], strict=True):
         minutes = entry["score_minutes"]
         table.add_row(
-            Text(entry["name"]),
+            Text(name),
             Text(entry["ruleset"]),
             "valid" if entry["valid"] else validity(entry),
             "-" if minutes is None else f"{minutes:.4f}",
@@ -51,6 +53,19 @@ def show(content: Mapping[str, Any], console: Console) -> None:
     without = sum(not entry["questions"] for entry in content["entries"])
     print_line(console, f"{without} of {len(content['entries'])} entries have no question.")
     print_line(console, NOT_CHECKED)
+
+
+def distinct_names(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names of entries; of several with one name, that with its folder and its date."""
+    count = Counter(entry["name"] for entry in entries)
+    folders = [entry["folder"] for entry in entries]
+    above = os.path.commonpath(folders) if len(folders) > 1 else ""
+    return [
+        entry["name"]
+        if count[entry["name"]] == 1
+        else f"{entry['name']} ({os.path.relpath(entry['folder'], above)}, {entry['began'] or 'no date'})"
+        for entry in entries
+    ]
 
 
 def kind(question: Mapping[str, Any]) -> str:

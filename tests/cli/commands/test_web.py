@@ -68,15 +68,40 @@ def links(server):
 
 def test_the_first_page_leads_to_the_others_and_each_can_be_read(server):
     there = links(server)
-    assert [path.split("/")[1] for path in there] == ["history", "review", "campaign", "campaign", "beside"]
-    for path in there:
+    assert [path.split("/")[1] for path in there] == ["history", "review", "campaign", "campaign"]
+    beside = "/beside/" + "/".join(path.split("/")[2] for path in there[2:])
+    for path in (*there, beside):
         answer, content = ask(server, path)
         assert answer.status == 200, content
         assert "<!doctype html>" in content.lower()
         assert "Content-Security-Policy" in content
         assert "<img src=x" not in content
+        assert '<a href="/">All results</a>' in content
     answer, content = ask(server, there[2], method="HEAD")
     assert (answer.status, content) == (200, "")
+
+
+def test_the_first_page_has_verdict_score_and_date_the_latest_first(server):
+    content = ask(server, "/")[1]
+    (table,) = re.findall(r'<table id="entries">.*?</table>', content, re.DOTALL)
+    rows = re.findall(r"<tr><td><input.*?</tr>", table, re.DOTALL)
+    cells = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in rows]
+    assert [re.sub("<[^>]*>", "", cell) for cell in cells[0][1:]] == [
+        *("VALID", "1.0333", "2020-11-20 00:00", "resnet_mini"),
+    ]
+    assert [re.sub("<[^>]*>", "", cell) for cell in cells[1][1:3]] == ["not judged", "–"]
+    assert 'title="' in rows[0] and ">one</a>" in rows[0]
+
+
+def test_several_results_are_compared_but_none_with_itself(server):
+    one, other = (path.split("/")[2] for path in links(server) if path.startswith("/campaign"))
+    assert ask(server, f"/beside/{one}/{other}")[0].status == 200
+    for wrong in (
+        f"/beside/{one}/{one}",
+        f"/beside/{one}/{other}/{'0' * 16}",
+        f"/beside/{'/'.join([one] * 31)}",
+    ):
+        assert ask(server, wrong)[0].status == 404
 
 
 def test_the_history_leads_to_the_pages_of_its_campaigns(server):

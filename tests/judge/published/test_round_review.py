@@ -7,6 +7,7 @@ from html import unescape
 import pytest
 
 from tests import needs
+from tests.judge import campaigns
 from tests.needs import CORPUS
 from train_bench.cli.program import command
 from train_bench.judge.published import round_review
@@ -305,6 +306,20 @@ def test_points_that_all_entries_beat_are_a_question_to_the_round_and_to_no_entr
         ("llama31_8b", 3, 3)
     ]
     assert not any(entry["questions"] for entry in entries.values())
+
+
+def test_entries_of_one_name_are_told_apart_by_folder_and_date(tmp_path, capsys):
+    for name in ("first", "second"):
+        (tmp_path / "nights" / name).mkdir(parents=True)
+        campaigns.campaign(tmp_path / "nights" / name, ["good"])
+        campaigns.plan(tmp_path / "nights" / name)
+    command("review")([str(tmp_path / "nights"), "--json", "--to", str(tmp_path / "page.html")])
+    told = json.loads(capsys.readouterr().out)
+    assert {entry["began"] for entry in told["entries"]} == {"2023-11-14 22:13"}
+    for text in (told["kinds"][0]["first"], (tmp_path / "page.html").read_text()):
+        assert "(first, 2023-11-14 22:13)" in text
+    command("review")([str(tmp_path / "nights")])
+    assert "(second, 2023-11-14 22:13)" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_page_has_a_row_for_each_entry_in_the_order_of_the_folders_and_no_markup_of_theirs(

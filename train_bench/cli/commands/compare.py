@@ -1,6 +1,6 @@
-"""Compare the times of other campaigns with those of the first, with confidence intervals.
+"""Compare the times of campaigns, with confidence intervals: of two in sentences, of more as a table.
 
-With --fail-if-slower 3% the exit code is 1 if a campaign is slower than the first, or than its history, by more than
+With --fail-if-slower 3 the exit code is 1 if a campaign is slower than the first, or than its history, by more than
 3 %, 0 if it is not, and 3 if the runs cannot tell.
 """
 
@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from train_bench.campaign import ab
-from train_bench.cli import judge_options
+from train_bench.cli import campaign_paths, judge_options
 from train_bench.cli.arguments import Parser
-from train_bench.cli.exit_codes import CANNOT_TELL, INVALID, VALID, fail
-from train_bench.compare import comparison, gate
+from train_bench.cli.exit_codes import CANNOT_TELL, INVALID, VALID, fail, state
+from train_bench.compare import campaign_table, comparison, gate
+from train_bench.compare.differences import differences_as_json
 from train_bench.errors import LogError, RequestError, WriteError
 from train_bench.judge.entry import Judgement
 from train_bench.judge.tree import Judged, judge_folder, judge_tree
 from train_bench.plan import definition, discover
 from train_bench.report import comparison as report
 from train_bench.report import gate as gate_report
+from train_bench.report.console import print_line
 
 CODES = {gate.SLOWER: INVALID, gate.NOT_SLOWER: VALID, gate.CANNOT_TELL: CANNOT_TELL}
 
@@ -44,19 +46,19 @@ def main(arguments: Sequence[str]) -> int:
 def _compare(options: argparse.Namespace, limit: float | None) -> int:
     if options.against_history is not None:
         judged = [_judged(path, options.ruleset) for path in options.paths]
-        return _answer([], list(_beside_history(judged, options, limit or 0.0)), judged, options)
+        return _answer(
+            {"comparisons": []}, list(_beside_history(judged, options, limit or 0.0)), judged, options
+        )
     paths = ab.to_compare(options.paths)
     judged = [_judged(path, options.ruleset) for path in paths]
-    first, *others = judged
-    compared = []
-    for path, other in zip(paths[1:], others, strict=True):
-        with contextlib.suppress(comparison.TooFewRuns) if limit is not None else contextlib.nullcontext():
-            compared.append(comparison.compare(str(paths[0]), first.score, str(path), other.score))
-    answers = [report.in_sentences(one.as_json(), number) for number, one in enumerate(compared, start=1)]
+    content: dict[str, Any] = (
+        _two(paths, judged, limit) if len(paths) == 2 else _many(paths, judged, options, limit)
+    )
     if limit is None:
-        judge_options.print_result({"comparisons": answers}, options.json, report.show)
+        judge_options.print_result(content, options.json, report.show)
         _page(judged, [], options)
         return VALID
+    first, *others = judged
     most = (options.pairs or first.score.runs_required) if options.sequential else None
     gates = [
         gate.against_one(
@@ -64,7 +66,59 @@ def _compare(options: argparse.Namespace, limit: float | None) -> int:
         )
         for path, other in zip(paths[1:], others, strict=True)
     ]
-    return _answer(answers, gates, judged, options)
+    return _answer(content, gates, judged, options)
+
+
+def _two(paths: Sequence[Path], judged: Sequence[Judgement], limit: float | None) -> dict[str, Any]:
+    """The comparison of two campaigns; none where a gate says by itself that there are too few runs."""
+    a, b = judged
+    answers = []
+    with contextlib.suppress(comparison.TooFewRuns) if limit is not None else contextlib.nullcontext():
+        compared = comparison.compare(str(paths[0]), a.score, str(paths[1]), b.score)
+        answers.append(
+            report.in_sentences(compared.as_json() | {"differences": differences_as_json(a, b)}, 1)
+        )
+    return {"comparisons": answers}
+
+
+def _many(
+    paths: Sequence[Path], judged: Sequence[Judgement], options: argparse.Namespace, limit: float | None
+) -> dict[str, Any]:
+    """The table of many campaigns, sorted and filtered as requested, and their comparisons in the order given."""
+    names = list(map(str, paths))
+    try:
+        rows = campaign_table.make_rows(names, judged, options.baseline)
+    except RequestError:
+        if limit is None:
+            raise
+        return {"comparisons": []}  # the gates say why
+    base = next(number for number, row in enumerate(rows) if row.verdict == campaign_table.BASELINE)
+    place = {row.label: number for number, row in enumerate(rows)}
+    return {
+        "comparisons": [
+            report.in_sentences(
+                row.comparison.as_json() | {"differences": row.as_json()["differences"]},
+                place[row.label],
+                base,
+            )
+            for row in rows
+            if row.comparison is not None
+        ],
+        "campaigns": [row.as_json() for row in _chosen(rows, options)],
+    }
+
+
+def _chosen(rows: Sequence[campaign_table.Row], options: argparse.Namespace) -> Sequence[campaign_table.Row]:
+    words = [word.lower() for word in options.filter or ()]
+    kept = [row for row in rows if all(word in report.words_of(row.as_json()) for word in words)]
+    if options.sort is None:
+        return kept
+    key: dict[str, Callable[[campaign_table.Row], Any]] = {
+        "time": lambda row: (row.minutes is None, row.minutes or 0.0),
+        "date": lambda row: row.began or "",
+        "name": lambda row: row.name,
+    }
+    return sorted(kept, key=key[options.sort])
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -73,16 +127,35 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "paths",
-        type=Path,
+        action=campaign_paths.Expand,
         nargs="+",
         metavar="DIR",
-        help="A, B, ...: campaigns, or other folders of one entry's logs",
+        help=f"A, B, ...: campaigns, or other folders of one entry's logs, patterns of such, {campaign_paths.HELP}",
+    )
+    parser.add_argument(
+        "--baseline",
+        choices=campaign_table.BASELINES,
+        default=campaign_table.FIRST,
+        help="(more than two) the campaign that the others are compared with: the first, as without it, or the fastest",
+    )
+    parser.add_argument(
+        "--sort",
+        choices=("time", "date", "name"),
+        help="(more than two) order of the table; as given without it",
+    )
+    parser.add_argument(
+        "--filter",
+        action="append",
+        metavar="WORD",
+        help="(more than two) only rows with this word, of a name, a date, a difference or a verdict; may be repeated",
     )
     parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     parser.add_argument("--to", type=Path, metavar="FILE", help="also a page, with the answers first")
     parser.add_argument(
-        "--fail-if-slower", metavar="PERCENT", help="the slow-down that is allowed, such as 3%%"
+        "--fail-if-slower",
+        metavar="PERCENT",
+        help="the slow-down that is allowed in percent, such as 3 or 3%%",
     )
     parser.add_argument(
         "--sequential",
@@ -117,6 +190,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _refuse_contradictions(options: argparse.Namespace) -> None:
+    of_many = (options.sort, options.filter, options.baseline != campaign_table.FIRST)
+    if any(of_many) and (options.against_history is not None or len(options.paths) < 3):
+        raise RequestError(
+            f"--baseline, --sort and --filter are for a table of three campaigns or more; {len(options.paths)} "
+            "were given. Leave them out."
+        )
+    if options.baseline != campaign_table.FIRST and options.fail_if_slower is not None:
+        raise RequestError("--fail-if-slower compares with the first campaign; leave --baseline out.")
     if options.to is not None and (options.to.name == "" or options.to.is_dir()):
         raise RequestError(f"--to is '{options.to}'; give the name of a file, for example page.html.")
     for option in ("sequential", "against_history"):
@@ -146,15 +227,13 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
 
 
 def _answer(
-    comparisons: Sequence[dict[str, Any]],
+    compared: dict[str, Any],
     gates: Sequence[gate.Gate],
     judged: Sequence[Judgement],
     options: argparse.Namespace,
 ) -> int:
     verdict = gate.together(gates)
-    labels = [
-        chr(ord("B") + number) if number < 25 else f"campaign {number + 2}" for number in range(len(gates))
-    ]
+    labels = [campaign_table.label_of(number) for number in range(1, len(gates) + 1)]
     sentences = [
         gate_report.sentence(
             one.as_json(),
@@ -167,15 +246,19 @@ def _answer(
         "verdict": verdict,
         "exit_code": CODES[verdict],
         "gates": [one.as_json() | {"sentence": text} for one, text in zip(gates, sentences, strict=True)],
-        "comparisons": comparisons,
+        **compared,
     }
     whose = [
         "" if one.campaigns else f"A: {one.a}. {label}: {one.b}. "
         for one, label in zip(gates, labels, strict=True)
     ]
     judge_options.print_result(content, options.json, _show)
-    _page(judged, list(map("".join, zip(whose, sentences, strict=True))), options)
-    return CODES[verdict]
+    differs = [""] * len(gates)
+    if len(gates) == 1 and compared["comparisons"]:
+        differs = [f"{report.difference(compared['comparisons'][0]['differences'], 'A', labels[0])} "]
+    _page(judged, list(map("".join, zip(whose, differs, sentences, strict=True))), options)
+    deciding = " ".join(text for one, text in zip(gates, sentences, strict=True) if one.verdict == verdict)
+    return state(CODES[verdict], deciding) if options.json else CODES[verdict]
 
 
 def _page(judged: Sequence[Judgement], first: Sequence[str], options: argparse.Namespace) -> None:
@@ -186,14 +269,20 @@ def _page(judged: Sequence[Judgement], first: Sequence[str], options: argparse.N
         write.write(
             [(one.location.folder, Judged(entries=(one,))) for one in judged],
             options.to,
-            options=facts.PageOptions(prices={}, first=first),
+            options=facts.PageOptions(prices={}, first=first, baseline=options.baseline),
             rcp_folders=discover.rcp_folders(),
         )
 
 
 def _show(content: dict[str, Any], console: Any) -> None:
+    if len(content["gates"]) > 1 and "campaigns" in content:
+        gate_report.show_together(content["gates"], console)
+        report.show(content, console)
+        return
+    for one in content["comparisons"]:
+        print_line(console, report.difference(one["differences"], "A", one["b"]["label"]))
     gate_report.show(content, console)
-    report.show(content, console)
+    report.show(content, console, with_differences=False)
 
 
 def _beside_history(

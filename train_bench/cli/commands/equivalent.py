@@ -32,7 +32,7 @@ from typing import Any
 from train_bench.campaign import rank_job, runner, start
 from train_bench.cli import hydra_app, judge_options
 from train_bench.cli.arguments import Parser
-from train_bench.cli.exit_codes import CANNOT_TELL, INVALID, VALID, guarded
+from train_bench.cli.exit_codes import CANNOT_TELL, INVALID, VALID, guarded, state
 from train_bench.compare.equal_convergence import MARGIN, equal_convergence
 from train_bench.core import files
 from train_bench.core.digits import distinct
@@ -129,7 +129,7 @@ def _answer(options: argparse.Namespace, rungs: Sequence[compare.Check], *, step
     if options.to is not None:
         files.write_json(options.to, content)
     judge_options.print_result(content, options.json, report.show)
-    return CODES[verdict]
+    return state(CODES[verdict], f"the verdict is {verdict}.") if options.json else CODES[verdict]
 
 
 def _convergence(a: Path, b: Path) -> compare.Check:

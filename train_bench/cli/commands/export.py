@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from train_bench.campaign import runner
+from train_bench.cli import campaign_paths
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import VALID
 from train_bench.core import files
@@ -15,7 +16,12 @@ from train_bench.exchange.export import export
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
     parser = Parser("train-bench export", description=__doc__)
-    parser.add_argument("folder", type=Path, metavar="CAMPAIGN", help="folder of a campaign")
+    parser.add_argument(
+        "folder",
+        type=campaign_paths.one,
+        metavar="CAMPAIGN",
+        help=f"folder of a campaign, {campaign_paths.HELP}",
+    )
     parser.add_argument("--to", type=Path, required=True, metavar="FILE", help="new file, a zip")
     parser.add_argument(
         "--sign", type=Path, metavar="KEY", help="private SSH key to sign it with (ssh-keygen -Y)"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from train_bench.campaign import start
-from train_bench.cli import composing
+from train_bench.cli import campaign_paths, composing
 from train_bench.cli.composing import Answer
 from train_bench.cli.conclude import say, warn
 from train_bench.errors import RequestError
@@ -79,9 +79,9 @@ def _parser() -> composing.OverrideParser:
     sources.add_argument(
         "--from",
         dest="logs",
-        type=Path,
+        type=campaign_paths.one,
         metavar="PATH",
-        help="a log or a campaign, finished or not, of any round",
+        help=f"a log or a campaign, finished or not, of any round, {campaign_paths.HELP}",
     )
     sources.add_argument(
         "--published",

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from train_bench.cli import judge_options
+from train_bench.cli import campaign_paths, judge_options
 from train_bench.cli.arguments import Parser
-from train_bench.cli.exit_codes import INVALID, VALID
+from train_bench.cli.exit_codes import INVALID, VALID, state
 from train_bench.core.escape import plain
 from train_bench.errors import RequestError
 from train_bench.judge.published import derive, published_entries
@@ -38,7 +38,11 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         "--help of its own. A folder of that name is ./published.",
     )
     parser.add_argument(
-        "paths", nargs="+", type=Path, metavar="DIR", help="campaigns, sweeps, rounds or folders above"
+        "paths",
+        nargs="+",
+        action=campaign_paths.Expand,
+        metavar="DIR",
+        help=f"campaigns, sweeps, rounds or folders above, {campaign_paths.HELP}",
     )
     parser.add_argument(
         "--store", metavar="FILE", help="the store; that in the user's data folder without it"
@@ -58,7 +62,7 @@ def _index(options: argparse.Namespace) -> int:
             raise RequestError(
                 f"{one} is a file; index takes folders, because the logs of an entry belong together."
             )
-    trees = [judge_options.judged_tree(one, options.ruleset) for one in options.paths]
+    trees = [judge_options.judged_tree((one,), options.ruleset) for one in options.paths]
     with schema.to_write(path) as connection:
         fed = feed.put_all(
             connection,
@@ -74,7 +78,9 @@ def _index(options: argparse.Namespace) -> int:
         _tell("changed", fed.changed)
         _tell("gone", fed.gone)
         print(plain(f"{path} has entries of these folders: {fed.entries}, from {fed.logs} log(s)."))
-    return INVALID if fed.changed else VALID
+    if not fed.changed:
+        return VALID
+    return state(INVALID, f"{len(fed.changed)} log(s) changed since they were ingested.")
 
 
 def _tell(what: str, sentences: Sequence[str]) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from train_bench.campaign.join import take_part
+from train_bench.cli import campaign_paths
 from train_bench.cli.arguments import Parser
 from train_bench.cli.conclude import say
 from train_bench.cli.exit_codes import INVALID, VALID
@@ -14,7 +14,12 @@ from train_bench.cli.exit_codes import INVALID, VALID
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
     parser = Parser("train-bench join", description=__doc__)
-    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of the campaign")
+    parser.add_argument(
+        "folder",
+        type=campaign_paths.one,
+        metavar="DIR",
+        help=f"folder of the campaign, {campaign_paths.HELP}",
+    )
     parser.add_argument("overrides", nargs="*", metavar="launcher.OPTION=VALUE", help="which host this is")
     options = parser.parse_args(arguments)
     good = take_part(options.folder, options.overrides, say)

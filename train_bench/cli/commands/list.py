@@ -1,5 +1,6 @@
 """List benchmarks, minis first, and launchers. With WORDS, those alone: a scale (mini, small, midi, full), a part of a
-name, or a launcher. A run takes what it took in results/, else about that on two cores."""
+name, or a launcher. A run takes what it took in results/, else about that on two cores. `list campaigns` has the
+campaigns below this folder with their numbers, the latest last."""
 
 from __future__ import annotations
 
@@ -7,12 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from train_bench.campaign import catalogue
 from train_bench.cli import judge_options
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import VALID
 from train_bench.errors import UnknownName
 from train_bench.plan import discover, earlier
 from train_bench.report import listing
+
+CAMPAIGNS = "campaigns"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -21,6 +25,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("words", nargs="*", metavar="WORD", help="mini, resnet, resnet_mini, torchrun, ...")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     options = parser.parse_args(arguments)
+    if options.words[:1] == [CAMPAIGNS]:
+        return _list_campaigns(options.words[1:], as_json=options.json)
     listed = {
         "benchmarks": _matching(_benchmarks(), options.words),
         "launchers": _matching(_launchers(), options.words),
@@ -31,6 +37,17 @@ def main(arguments: Sequence[str]) -> int:
             what="benchmark or launcher", name=" ".join(options.words), known=known, more="train-bench list"
         )
     judge_options.print_result(listed, options.json, listing.show)
+    return VALID
+
+
+def _list_campaigns(words: Sequence[str], *, as_json: bool) -> int:
+    """Campaigns of whose folder or benchmark every word is a part."""
+    listed = [
+        one.as_json()
+        for one in catalogue.find_campaigns(Path())
+        if all(word in f"{one.folder} {one.benchmark}" for word in words)
+    ]
+    judge_options.print_result({"campaigns": listed}, as_json, listing.show_campaigns)
     return VALID
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from rich.console import Console
 
 from train_bench.campaign import rank_job, runner, start
-from train_bench.cli import composing, overrides
+from train_bench.cli import campaign_paths, composing, overrides
 from train_bench.cli.composing import Answer
 from train_bench.core import files
 from train_bench.errors import RequestError
@@ -36,10 +36,11 @@ def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
     options, others = composing.parse(_parser(), arguments)
     words = [*options.paths, *others]
-    paths = [Path(word) for word in words if "=" not in word and not word.startswith("-")]
+    typed = [word for word in words if "=" not in word and not word.startswith("-")]
+    paths = [path for word in typed for path in campaign_paths.expand(word)]
     _refuse(options, len(paths))
     if paths:
-        if len(paths) < len(words):
+        if len(typed) < len(words):
             raise RequestError("Give either paths of what is there or overrides of what is to be profiled.")
         for path in paths:
             overrides.refuse_name(path)

@@ -7,11 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from train_bench.campaign import status
-from train_bench.cli import judge_options
+from train_bench.cli import campaign_paths, judge_options
 from train_bench.cli.arguments import Parser
-from train_bench.cli.exit_codes import INVALID, VALID
 from train_bench.errors import RequestError
 from train_bench.judge import summary
+from train_bench.judge.tree import Judged
 from train_bench.plan import discover
 from train_bench.report.page import write
 from train_bench.report.page.facts import PageOptions, read_prices, refuse_unknown
@@ -21,7 +21,11 @@ def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
     parser = Parser("train-bench report", description=__doc__)
     parser.add_argument(
-        "paths", nargs="+", type=Path, metavar="PATH", help="a log, a campaign or any folder above"
+        "paths",
+        nargs="+",
+        action=campaign_paths.Expand,
+        metavar="PATH",
+        help=f"logs, campaigns, any folders above, patterns of such, {campaign_paths.HELP}",
     )
     parser.add_argument(
         "--to", type=Path, required=True, metavar="FILE", help="the page, for example report.html"
@@ -38,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.to.name == "" or options.to.is_dir():
         raise RequestError(f"--to is '{options.to}'; give the name of a file, for example report.html.")
     prices = read_prices(options.price_per_hour)
-    judged = [(path, judge_options.judged_tree(path, options.ruleset)) for path in options.paths]
+    judged = [(path, judge_options.judged_tree((path,), options.ruleset)) for path in options.paths]
     refuse_unknown(prices, {entry.score.system for _, tree in judged for entry in tree.entries})
     summaries = []
     if options.summary is not None:
@@ -51,4 +55,8 @@ def main(arguments: Sequence[str]) -> int:
     page_options = PageOptions(prices=prices, summaries=summaries, expected=expected)
     write.write(judged, options.to, options=page_options, rcp_folders=discover.rcp_folders())
     print(f"The report is in {options.to}.")
-    return VALID if all(tree.valid for _, tree in judged) else INVALID
+    together = Judged(
+        entries=tuple(entry for _, tree in judged for entry in tree.entries),
+        unjudged=tuple(reason for _, tree in judged for reason in tree.unjudged),
+    )
+    return judge_options.exit_code(together, stated=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.cli import judge_options
-from train_bench.cli.exit_codes import INVALID, VALID
+from train_bench.compare.campaign_table import began
 from train_bench.core import files
 from train_bench.core.digits import distinct
 from train_bench.errors import RequestError
@@ -18,6 +18,7 @@ from train_bench.judge.entry import Judgement, common_batch_size
 from train_bench.judge.published import derive, peers, round_review
 from train_bench.judge.published.published_entries import Entry
 from train_bench.judge.published.round_review import Question
+from train_bench.judge.tree import Judged
 from train_bench.plan import discover
 from train_bench.report import review
 from train_bench.report.page.write import review_page
@@ -27,32 +28,35 @@ from train_bench.rules.ruleset import BenchmarkRules
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
-    parser = judge_options.parser_of_path("review", __doc__)
+    parser = judge_options.parser_of_paths("review", __doc__)
     parser.add_argument("--to", type=Path, metavar="FILE", help="also a page, for example review.html")
     options = parser.parse_args(arguments)
     if options.to is not None and (options.to.name == "" or options.to.is_dir()):
         raise RequestError(f"--to is '{options.to}'; give the name of a file, for example review.html.")
-    content, valid = reviewed(options.path, options.ruleset, options.published)
+    content, judged = reviewed(options.paths, options.ruleset, options.published)
     if options.to is not None:
-        files.write(options.to, review_page(content, options.path))
+        files.write(options.to, review_page(content, options.paths))
     judge_options.print_result(content, options.json, review.show)
     if options.to is not None and not options.json:
         print(f"The page is in {options.to}.")
-    return VALID if valid else INVALID
+    return judge_options.exit_code(judged, stated=not options.json)
 
 
-def reviewed(path: Path, ruleset: str | None, published: Path | None = None) -> tuple[dict[str, Any], bool]:
-    """What `--json` prints of everything below `path`, and whether every entry is valid."""
-    judged = judge_options.judged_tree(path, ruleset, published, judge=round_review.judge_closely)
+def reviewed(
+    paths: Sequence[Path], ruleset: str | None, published: Path | None = None
+) -> tuple[dict[str, Any], Judged]:
+    """What `--json` prints of everything below `paths`, and the judgements."""
+    judged = judge_options.judged_tree(paths, ruleset, published, judge=round_review.judge_closely)
     content = _reviewed(round_review.compare_with_previous_round(judged.entries))
-    return content | {"unjudged": list(judged.unjudged), "skipped": list(judged.skipped)}, judged.valid
+    return content | {"unjudged": list(judged.unjudged), "skipped": list(judged.skipped)}, judged
 
 
 def _reviewed(judgements: Sequence[Judgement]) -> dict[str, Any]:
     questions_of_each = [round_review.questions(judgement) for judgement in judgements]
+    rows = [_row(*pair) for pair in zip(judgements, questions_of_each, strict=True)]
     return {
-        "entries": [_row(*pair) for pair in zip(judgements, questions_of_each, strict=True)],
-        "kinds": _kinds(judgements, questions_of_each),
+        "entries": rows,
+        "kinds": _kinds(judgements, questions_of_each, review.distinct_names(rows)),
         "points": list(_points(judgements)),
     }
 
@@ -63,6 +67,7 @@ def _row(judgement: Judgement, questions_of_each: Sequence[Question]) -> dict[st
     return {
         "name": judgement.name,
         "folder": str(folder),
+        "began": began(judgement),
         **{name: getattr(score, name) for name in named},
         "logs": len(score.runs),
         "reasons": list(score.reasons),
@@ -71,11 +76,11 @@ def _row(judgement: Judgement, questions_of_each: Sequence[Question]) -> dict[st
 
 
 def _kinds(
-    judgements: Sequence[Judgement], questions_of_each: Sequence[Sequence[Question]]
+    judgements: Sequence[Judgement], questions_of_each: Sequence[Sequence[Question]], names: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Each kind of question once: in how many entries, how often, and the first."""
     kinds: dict[str, dict[str, Any]] = {}
-    for judgement, questions in zip(judgements, questions_of_each, strict=True):
+    for judgement, questions, name in zip(judgements, questions_of_each, names, strict=True):
         for question in questions:
             first = question.first
             kind = kinds.setdefault(
@@ -84,7 +89,7 @@ def _kinds(
                     "check": first.check,
                     "entries": set(),
                     "findings": 0,
-                    "first": judgement.name,
+                    "first": name,
                     "message": first.message,
                 },
             )

@@ -14,6 +14,7 @@ from train_bench.cli import composing
 from train_bench.cli.composing import Answer
 from train_bench.cli.conclude import answer_of, say, show, unfinished, warn
 from train_bench.compare.comparison import compare
+from train_bench.compare.differences import differences_as_json
 from train_bench.errors import RequestError
 from train_bench.plan.request import Request
 from train_bench.report import comparison as report
@@ -68,6 +69,7 @@ def _compared(finished: Sequence[finish.Finished]) -> dict[str, Any]:
     a, b = (one.judgement for one in finished)
     try:
         compared = compare(str(a.location.folder), a.score, str(b.location.folder), b.score).as_json()
+        compared["differences"] = differences_as_json(a, b)
     except RequestError as error:  # too few runs were requested, or converged
         return {"comparisons": [], "not_compared": str(error)}
     return {"comparisons": [report.in_sentences(compared, 1)], "not_compared": None}

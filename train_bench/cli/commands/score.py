@@ -9,7 +9,6 @@ from statistics import fmean
 
 from train_bench.campaign import status
 from train_bench.cli import judge_options
-from train_bench.cli.exit_codes import INVALID, VALID
 from train_bench.compare.independence import only_seed, without_copies, without_repeated_seeds
 from train_bench.judge import statistics, summary
 from train_bench.judge.score import Score
@@ -20,7 +19,7 @@ from train_bench.report.page.facts import read_prices, refuse_unknown
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
-    parser = judge_options.parser_of_path("score", __doc__)
+    parser = judge_options.parser_of_paths("score", __doc__)
     parser.add_argument("--csv", action="store_true", help="the results table as comma-separated values")
     parser.add_argument("--markdown", action="store_true", help="the results table as Markdown")
     parser.add_argument(
@@ -38,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     judge_options.summary_options(parser)
     options = parser.parse_args(arguments)
     prices = read_prices(options.price_per_hour)
-    judged = judge_options.judged_tree(options.path, options.ruleset, options.published)
+    judged = judge_options.judged_tree(options.paths, options.ruleset, options.published)
     scores = [entry.score for entry in judged.entries]
     refuse_unknown(prices, {one.system for one in scores})
     reference = judge_options.reference_minutes(options)
@@ -61,7 +60,8 @@ def main(arguments: Sequence[str]) -> int:
             print_line(console, sentence)
     else:
         judge_options.print_result(content, options.json, results_table.show)
-    return VALID if judged.valid else INVALID
+    stated = not (options.json or options.csv or options.markdown)
+    return judge_options.exit_code(judged, stated=stated)
 
 
 def _percent(text: str) -> float:

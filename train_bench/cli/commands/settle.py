@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from train_bench.campaign import batch_queue, runner
-from train_bench.cli import composing
+from train_bench.cli import campaign_paths, composing
 from train_bench.cli.arguments import Parser
 from train_bench.cli.conclude import conclude
 from train_bench.errors import RequestError
@@ -16,7 +15,9 @@ from train_bench.plan import discover
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
     parser = Parser("train-bench settle", description=__doc__)
-    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of a campaign")
+    parser.add_argument(
+        "folder", type=campaign_paths.one, metavar="DIR", help=f"folder of a campaign, {campaign_paths.HELP}"
+    )
     parser.add_argument(
         "--store", metavar="FILE", help="put the score into this store, too (see train-bench index)"
     )

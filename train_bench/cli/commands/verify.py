@@ -13,7 +13,7 @@ import cattrs
 from rich.console import Console
 
 from train_bench.campaign import lock, rank_job, runner
-from train_bench.cli import composing
+from train_bench.cli import campaign_paths, composing
 from train_bench.cli.arguments import Parser
 from train_bench.cli.composing import Answer
 from train_bench.cli.exit_codes import INVALID, VALID
@@ -50,7 +50,12 @@ class Kept:
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
     parser = Parser("train-bench verify", description=__doc__)
-    parser.add_argument("folder", type=Path, metavar="CAMPAIGN", help="folder of a campaign")
+    parser.add_argument(
+        "folder",
+        type=campaign_paths.one,
+        metavar="CAMPAIGN",
+        help=f"folder of a campaign, {campaign_paths.HELP}",
+    )
     parser.add_argument(
         "overrides",
         nargs="*",

@@ -11,8 +11,10 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from train_bench.cli import serve
+from train_bench.campaign import catalogue
+from train_bench.cli import campaign_paths, serve
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import VALID
 from train_bench.errors import RequestError, TrainBenchError
@@ -21,6 +23,9 @@ from train_bench.plan import discover
 from train_bench.rules import ruleset
 
 PORT = 8642
+ADDRESS = re.compile(r"/campaign/[0-9a-f]{16}|/beside(?:/[0-9a-f]{16}){2,30}")
+"""Pages of a result, and of several beside each other."""
+
 MOST = 500
 """Results of a store that the first page lists, the latest of them."""
 
@@ -54,7 +59,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "folder",
         nargs="?",
-        type=Path,
+        type=campaign_paths.one,
         metavar="DIR",
         help="campaigns, rounds or folders above; without it the latest results of the store",
     )
@@ -87,13 +92,13 @@ class Pages:
             from train_bench.cli.commands.review import reviewed
             from train_bench.report.page import write
 
-            return write.review_page(reviewed(self._folder, self._ruleset)[0], self._folder)
-        match = re.fullmatch(r"/(?:campaign/([0-9a-f]{16})|beside/([0-9a-f]{16})/([0-9a-f]{16}))", path)
+            return write.review_page(reviewed([self._folder], self._ruleset)[0], [self._folder], served=True)
+        match = ADDRESS.fullmatch(path)
         if match is None:
             return None
-        named = [self._named().get(name) for name in match.groups() if name is not None]
-        folders = [folder for folder in named if folder is not None]
-        if len(folders) < len(named):
+        there, names = self._named(), re.findall(r"[0-9a-f]{16}", path)
+        folders = [there[name] for name in names if name in there]
+        if len(folders) < len(names) or len(set(names)) < len(names):
             return None
         return self._campaign(folders[0]) if len(folders) == 1 else self._report(folders)
 
@@ -104,13 +109,45 @@ class Pages:
     def _list(self) -> str:
         from train_bench.report.page import write
 
-        named = list(self._named().items())
+        rows = sorted(self._rows(), key=lambda row: row["date"], reverse=True)
         return write.list_page(
-            named[:MOST],
-            total=len(named),
+            rows[:MOST],
+            total=len(rows),
             folder=self._folder,
             store=self._store if self._store.exists() else None,
         )
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        """Each result with what the store or its own files say; nothing is judged."""
+        stored = _results_of(self._store) if self._store.exists() else {}
+        for name, folder in self._named().items():
+            row: dict[str, Any] = {"name": name, "path": str(folder), "shown": self._shown(folder)}
+            row |= {
+                "state": "not judged",
+                "valid": None,
+                "score_minutes": None,
+                "date": "",
+                "benchmark": None,
+            }
+            if str(folder) in stored:
+                yield row | stored[str(folder)]
+                continue
+            listed = catalogue.describe_campaign(folder)
+            if listed is not None:
+                row |= {
+                    "valid": listed.valid,
+                    "state": f"{listed.finished} of {listed.runs} runs",
+                    "score_minutes": listed.score_minutes,
+                    "date": listed.created[:16].replace("T", " "),
+                    "benchmark": listed.benchmark,
+                }
+            yield row
+
+    def _shown(self, folder: Path) -> str:
+        """Path below the served folder."""
+        top = None if self._folder is None else self._folder.absolute()
+        inside = top is not None and folder != top and folder.is_relative_to(top)
+        return str(folder.relative_to(top)) if inside and top is not None else str(folder)
 
     def _campaign(self, folder: Path) -> str:
         """As it goes on, if runs are missing and somebody carries them out, or none has ended; else the report."""
@@ -138,10 +175,10 @@ class Pages:
         from train_bench.cli import judge_options
         from train_bench.report.page import facts, write
 
-        judged = [(folder, judge_options.judged_tree(folder, self._ruleset)) for folder in folders]
+        judged = [(folder, judge_options.judged_tree((folder,), self._ruleset)) for folder in folders]
         expected = status.expected_ends(entry for _, tree in judged for entry in tree.entries)
         options = facts.PageOptions(prices={}, expected=expected)
-        return write.page(judged, options=options, rcp_folders=discover.rcp_folders())
+        return write.page(judged, options=options, rcp_folders=discover.rcp_folders(), served=True)
 
 
 def _folders_below(top: Path) -> Iterator[Path]:
@@ -155,6 +192,22 @@ def _folders_below(top: Path) -> Iterator[Path]:
             below[:] = [one for one in below if one != REPEATED]
         if planned or any(RESULT.fullmatch(file) for file in files):
             yield folder
+
+
+def _results_of(store: Path) -> dict[str, dict[str, Any]]:
+    """What a store says of each result, by its folder."""
+    from train_bench.store.history import select
+
+    query = "SELECT folder, began, coalesce(variant, benchmark), valid, score_minutes FROM entries"
+    return {
+        str(folder): {
+            "date": str(began or "")[:16].replace("T", " "),
+            "benchmark": benchmark,
+            "valid": bool(valid),
+            "score_minutes": minutes if isinstance(minutes, int | float) else None,
+        }
+        for folder, began, benchmark, valid, minutes in select(store, query)[1]
+    }
 
 
 def _folders_of(store: Path) -> list[Path]:

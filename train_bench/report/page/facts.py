@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from train_bench.compare.campaign_table import FIRST
 from train_bench.core import files
 from train_bench.errors import LogError, RequestError, UnknownName
 from train_bench.judge import rcp
@@ -35,12 +36,13 @@ MOST_VALUES = 8
 class PageOptions:
     """User options of a page: the price of a system per hour by its name (the empty name: of all), and the custom
     summary, one value per path; of campaigns that lack results, by their folder, when they are `expected` to end; and
-    sentences that stand `first` on the page."""
+    sentences that stand `first` on the page; the `baseline` of a table of campaigns."""
 
     prices: Mapping[str, float]
     summaries: Sequence[Mapping[str, Any]] = ()
     expected: Mapping[Path, str] = field(default_factory=dict)
     first: Sequence[str] = ()
+    baseline: str = FIRST
 
 
 def read_prices(text: str) -> dict[str, float]:

@@ -101,8 +101,8 @@ function drawScores(kept) {
     ];
     for (const [what, marked, mark, colour] of apart) {
       const style = { ...group, mode: "markers", marker: { color: colour, symbol: mark, size: 8 } };
-      const scored = marked.filter((point) => known(point.score_minutes));
-      const scoreless = marked.filter((point) => !known(point.score_minutes));
+      const scored = marked.filter((point) => point.score_minutes > 0);
+      const scoreless = marked.filter((point) => !(point.score_minutes > 0));
       if (scored.length) data.push(trace(`${name}: ${what}`, scored, x, minutes, style));
       if (scoreless.length) data.push(trace(`${name}: ${what}, without a score`, scoreless, x, () => 0, { ...style, yaxis: "y2" }));
     }
@@ -111,7 +111,7 @@ function drawScores(kept) {
   update("scores", data, {
     showlegend: true,
     xaxis: { anchor: "y2", title: { text: { began: "date (UTC)", revision: "revision, by date", ruleset: "round" }[over] }, ...(over === "began" ? { type: "date" } : category) },
-    yaxis: { title: { text: "score in minutes" }, domain: [0.08, 1] },
+    yaxis: { title: { text: "score in minutes" }, domain: [0.08, 1], type: field("scale").value, rangemode: "nonnegative" },
     yaxis2: { domain: [0, 0.05], range: [-1, 1], visible: false, fixedrange: true },
   });
   const undated = kept.filter((point) => over === "began" && !point.began).length;

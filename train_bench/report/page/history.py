@@ -25,7 +25,7 @@ SCORES = Figure(
     about="A line joins valid results of the same task on the same system; of published rounds, entries of "
     "the same submitter, family and number of accelerators. Bars are 95 % confidence intervals. "
     "Crosses are NOT VALID, open diamonds a COPY of other logs; neither is joined to a line, and "
-    "results without a score are below the axis.",
+    "results without a score, or with one that is not above 0, are below the axis.",
     traces=(),
     layout={"showlegend": True},
     height=440,

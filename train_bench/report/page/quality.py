@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from train_bench.quality import Threshold
 from train_bench.report.page.facts import Entry, TimeUnit
@@ -14,9 +14,10 @@ def figures(entry: Entry) -> list[Figure]:
     return [_figure(entry, threshold) for threshold in entry.thresholds]
 
 
-def together(entries: Sequence[Entry]) -> list[Figure]:
-    """Entries of one benchmark in one figure per metric, a colour each."""
-    return [_together(entries, threshold) for threshold in entries[0].thresholds]
+def together(entries: Sequence[Entry], letters: Mapping[str, str]) -> list[Figure]:
+    """Entries of one benchmark in one figure per metric, a colour each; `letters` are those of a table of campaigns, by
+    anchor."""
+    return [_together(entries, threshold, letters) for threshold in entries[0].thresholds]
 
 
 def _figure(entry: Entry, threshold: Threshold) -> Figure:
@@ -48,7 +49,7 @@ def _figure(entry: Entry, threshold: Threshold) -> Figure:
     )
 
 
-def _together(entries: Sequence[Entry], threshold: Threshold) -> Figure:
+def _together(entries: Sequence[Entry], threshold: Threshold, letters: Mapping[str, str]) -> Figure:
     unit = entries[0].unit
     traces: list[Trace] = []
     for number, entry in enumerate(entries):
@@ -58,7 +59,8 @@ def _together(entries: Sequence[Entry], threshold: Threshold) -> Figure:
                 {
                     "type": "scatter",
                     "mode": "lines",
-                    "name": f"{entry.name} ({entry.round}{'' if entry.result['valid'] else ', NOT VALID'})",
+                    "name": letters.get(entry.anchor)
+                    or f"{entry.name} ({entry.round}{'' if entry.result['valid'] else ', NOT VALID'})",
                     "legendgroup": entry.anchor,
                     "showlegend": at == 0,
                     "x": list(map(entry.unit.of, curve.minutes)),

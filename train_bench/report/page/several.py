@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from train_bench.compare import comparison
+from train_bench.compare import campaign_table, comparison
+from train_bench.compare.differences import differences_as_json
 from train_bench.errors import RequestError
 from train_bench.judge.entry import Judgement
 from train_bench.report import comparison as described
 from train_bench.report.page import quality
 from train_bench.report.page.facts import Entry, TimeUnit
-from train_bench.report.page.figure import MUTED, POWERS_OF_TWO, SERIES, SYMBOLS, Figure, Trace, axis
+from train_bench.report.page.figure import FAILED, MUTED, POWERS_OF_TWO, SERIES, SYMBOLS, Figure, Trace, axis
+
+VERDICTS = (
+    (campaign_table.FASTER, SERIES[2], "triangle-down"),
+    (campaign_table.UNDECIDED, MUTED, "circle-open"),
+    (campaign_table.SLOWER, FAILED, "triangle-up"),
+)
+"""Verdicts of a table of campaigns with their marks."""
 
 SIZE = re.compile(r"(?i)(?<![a-z0-9])[nx]?\d+x?(?![a-z0-9])")
 """Size in a system's name: `n8`, `8x`, `64`."""
@@ -29,31 +39,65 @@ def ratios(entries: Sequence[Entry]) -> dict[str, float | None]:
     return of_entries
 
 
-def answers(judgements: Sequence[Judgement], entries: Sequence[Entry]) -> list[str]:
-    """Verdict of each campaign against the first of its benchmark, in words; empty if they cannot be compared."""
-    first: dict[str, tuple[Judgement, Entry]] = {}
-    sentences = []
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """Comparison of the campaigns of each benchmark with the baseline among them: sentences of two campaigns, rows of
+    the table of more, and what stands below it. Both are empty where campaigns cannot be compared."""
+
+    sentences: Sequence[str]
+    rows: Sequence[Mapping[str, Any]]
+    below: Sequence[str]
+
+
+def answers(
+    judgements: Sequence[Judgement], entries: Sequence[Entry], baseline: str = campaign_table.FIRST
+) -> Answers:
+    """Answers of all benchmarks. Published logs have none: a round is not a pairwise comparison."""
+    groups: dict[str, list[tuple[Judgement, Entry]]] = {}
     for judgement, entry in zip(judgements, entries, strict=True):
-        if judgement.score.launcher is None:  # published logs: a round is not a pairwise comparison
-            continue
-        a, named = first.setdefault(judgement.score.benchmark, (judgement, entry))
-        if a is judgement:
-            continue
-        try:
-            compared = comparison.compare(named.name, a.score, entry.name, judgement.score).as_json()
-        except RequestError:
-            continue
-        lines = (
-            described.in_sentences(compared, 1)["sentence"],
-            *described.explanation(described.in_sentences(compared, 1)),
-        )
-        sentences.append(f"A: {named.name}. B: {entry.name}. {' '.join(lines)}")
-    return sentences
+        if judgement.score.launcher is not None:
+            groups.setdefault(judgement.score.benchmark, []).append((judgement, entry))
+    sentences: list[str] = []
+    rows: list[Mapping[str, Any]] = []
+    below: list[str] = []
+    for members in groups.values():
+        with contextlib.suppress(RequestError):
+            if len(members) == 2:
+                sentences.append(_sentence(*members[0], *members[1]))
+            elif len(members) > 2:
+                shown = described.distinct_names([str(one.location.folder) for one, _ in members])
+                names = [entry.name for _, entry in members]
+                made = [
+                    row.as_json()
+                    for row in campaign_table.make_rows(names, [one for one, _ in members], baseline)
+                ]
+                rows += [
+                    row
+                    | {
+                        "anchor": entry.anchor,
+                        "benchmark": one.score.variant or one.score.benchmark,
+                        "shown": name,
+                    }
+                    for row, name, (one, entry) in zip(made, shown, members, strict=True)
+                ]
+                below += described.below(made)
+    return Answers(sentences=sentences, rows=rows, below=list(dict.fromkeys(below)))
 
 
-def figures(entries: Sequence[Entry]) -> list[Figure]:
-    """Figures with at least one point."""
+def _sentence(a: Judgement, named_a: Entry, b: Judgement, named_b: Entry) -> str:
+    compared = comparison.compare(named_a.name, a.score, named_b.name, b.score).as_json()
+    lines = (
+        described.difference(differences_as_json(a, b), "A", "B"),
+        described.in_sentences(compared, 1)["sentence"],
+        *described.explanation(described.in_sentences(compared, 1)),
+    )
+    return f"A: {named_a.name}. B: {named_b.name}. {' '.join(lines)}"
+
+
+def figures(entries: Sequence[Entry], rows: Sequence[Mapping[str, Any]] = ()) -> list[Figure]:
+    """Figures with at least one point; `rows` are those of the table of campaigns."""
     shown = [
+        ratio_figure(rows),
         scaling(entries),
         rounds(entries),
         pareto(
@@ -62,10 +106,77 @@ def figures(entries: Sequence[Entry]) -> list[Figure]:
         pareto(entries, "cost", "cost to train", lambda one: one.cost),
     ]
     alike = [members for members in _by_benchmark(entries).values() if len(members) > 1]
+    letters = {row["anchor"]: row["label"] for row in rows}
     return [
         *(figure for figure in shown if figure is not None),
-        *(figure for members in alike for figure in quality.together(members)),
+        *(figure for members in alike for figure in quality.together(members, letters)),
     ]
+
+
+def ratio_figure(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
+    """Ratio of each campaign's time to that of the baseline, with its interval and its verdict; None below three."""
+    traces: list[Trace] = []
+    for verdict, colour, symbol in VERDICTS:
+        shown = [row for row in rows if row["verdict"] == verdict and row["ratio"]]
+        if not shown:
+            continue
+        ratios = [row["ratio"] for row in shown]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": verdict,
+                "x": [
+                    f"{row['label']} ({row['benchmark']})" if _mixed(rows) else row["label"] for row in shown
+                ],
+                "y": [one["value"] for one in ratios],
+                "text": [
+                    f"{row['name']}: {described.differences_in_a_row(row) or 'no difference'}"
+                    for row in shown
+                ],
+                "error_y": {
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [one["high"] - one["value"] for one in ratios],
+                    "arrayminus": [one["value"] - one["low"] for one in ratios],
+                    "color": colour,
+                },
+                "marker": {"color": colour, "size": 9, "symbol": symbol},
+                "meta": {"entries": [row["anchor"] for row in shown]},
+                "hovertemplate": "%{text}<br>%{y:.3f} times as long as the baseline<extra></extra>",
+            }
+        )
+    if not traces:
+        return None
+    order = [f"{row['label']} ({row['benchmark']})" if _mixed(rows) else row["label"] for row in rows]
+    return Figure(
+        name="ratios",
+        title="Time over that of the baseline",
+        about="Geometric mean time of each campaign over that of the baseline of its benchmark, with 95 % confidence "
+        "intervals; letters are those of the table.",
+        traces=traces,
+        layout={
+            "showlegend": True,
+            "xaxis": axis("campaign", type="category", categoryorder="array", categoryarray=order),
+            "yaxis": axis("ratio of times", type="log"),
+            "shapes": [
+                {
+                    "type": "line",
+                    "xref": "paper",
+                    "x0": 0,
+                    "x1": 1,
+                    "y0": 1,
+                    "y1": 1,
+                    "line": {"dash": "dash", "width": 1, "color": MUTED},
+                }
+            ],
+        },
+        height=420,
+    )
+
+
+def _mixed(rows: Sequence[Mapping[str, Any]]) -> bool:
+    return len({row["benchmark"] for row in rows}) > 1
 
 
 def scaling(entries: Sequence[Entry]) -> Figure | None:

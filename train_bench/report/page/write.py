@@ -26,13 +26,14 @@ from train_bench.core.job import Job
 from train_bench.errors import RequestError
 from train_bench.judge.tree import Judged
 from train_bench.logs.record import RunRecord
+from train_bench.report import comparison as described
 from train_bench.report.accept import HEADINGS, SUMMARY, longer, row
 from train_bench.report.findings import GRADES
 from train_bench.report.page import convergence, history, live, profile, profiles, quality, several, times
 from train_bench.report.page.facts import Entry, PageOptions, entry_of, in_one_unit, with_distinct_names
 from train_bench.report.page.figure import Figure, not_valid, standing
 from train_bench.report.profile import in_sentences, profiles_in_sentences
-from train_bench.report.review import NOT_CHECKED
+from train_bench.report.review import NOT_CHECKED, distinct_names
 
 HERE = Path(__file__).parent
 SEVERAL = "several"
@@ -45,8 +46,14 @@ def write(
     files.write(to, page(judged, options=options, rcp_folders=rcp_folders))
 
 
-def page(judged: Sequence[tuple[Path, Judged]], *, options: PageOptions, rcp_folders: Sequence[Path]) -> str:
-    """The page's HTML."""
+def page(
+    judged: Sequence[tuple[Path, Judged]],
+    *,
+    options: PageOptions,
+    rcp_folders: Sequence[Path],
+    served: bool = False,
+) -> str:
+    """The page's HTML; one that is `served` leads back to the others."""
     judgements = [judgement for _, tree in judged for judgement in tree.entries]
     entries = [
         entry_of(judgement, anchor=f"entry-{number}", options=options, rcp_folders=rcp_folders)
@@ -54,15 +61,18 @@ def page(judged: Sequence[tuple[Path, Judged]], *, options: PageOptions, rcp_fol
     ]
     entries = in_one_unit(with_distinct_names(entries))
     figures = {entry.anchor: _figures(entry) for entry in entries}
-    figures[SEVERAL] = several.figures(entries) if len(entries) > 1 else []
+    answers = several.answers(judgements, entries, options.baseline)
+    figures[SEVERAL] = several.figures(entries, answers.rows) if len(entries) > 1 else []
     return _rendered(
         "page.html",
+        served=served,
         entries=entries,
         unjudged=[reason for _, tree in judged for reason in tree.unjudged],
         skipped=[what for _, tree in judged for what in tree.skipped],
-        paths=[str(path) for path, _ in judged],
+        paths=described.paths_in_words([path for path, _ in judged]),
         options=options,
-        answers=several.answers(judgements, entries),
+        answers=answers,
+        differs=described.differences_in_a_row,
         ratios=several.ratios(entries),
         figures=figures,
         figures_json=_as_json(
@@ -74,13 +84,15 @@ def page(judged: Sequence[tuple[Path, Judged]], *, options: PageOptions, rcp_fol
     )
 
 
-def review_page(content: Mapping[str, Any], path: Path) -> str:
+def review_page(content: Mapping[str, Any], paths: Sequence[Path], *, served: bool = False) -> str:
     """The page of a reviewed round, the object that `review --json` prints."""
     script = _script("page.js")
     return _rendered(
         "review.html",
         content=content,
-        path=str(path),
+        path=", ".join(map(str, paths)),
+        names=distinct_names(content["entries"]),
+        served=served,
         not_checked=NOT_CHECKED,
         policy=_policy(script),
         script=script,
@@ -101,6 +113,7 @@ def history_page(
     figures = (history.SCORES, history.FACTORS)
     return _rendered(
         "history.html",
+        served=pages is not None,
         store=content["store"],
         filters=filters,
         lines=len(data["lines"]),
@@ -201,11 +214,20 @@ def live_page(
 
 
 def list_page(
-    named: Sequence[tuple[str, Path]], *, total: int, folder: Path | None, store: Path | None
+    rows: Sequence[Mapping[str, Any]], *, total: int, folder: Path | None, store: Path | None
 ) -> str:
     """Index page of `train-bench web`."""
-    entries = [(name, str(path)) for name, path in named]
-    return _rendered("list.html", named=entries, total=total, folder=folder, store=store, policy=_policy())
+    script, own = _script("page.js"), _script("list.js")
+    return _rendered(
+        "list.html",
+        rows=rows,
+        total=total,
+        folder=folder,
+        store=store,
+        policy=_policy(script, own),
+        script=script,
+        own_script=own,
+    )
 
 
 def _drawing(own: str | None = None) -> dict[str, Any]:

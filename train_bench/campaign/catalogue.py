@@ -1,0 +1,82 @@
+"""Catalogue of the campaigns below a folder: their numbers, dates, verdicts and scores, from the files that campaigns
+leave. Nothing is judged again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from train_bench.core import files
+from train_bench.core.job import jobs_of
+from train_bench.errors import TrainBenchError
+
+LARGEST = 1e9
+"""Minutes of a score that may be shown; a file of others may state any."""
+
+PLACES = ("*/plan.json", "*/*/plan.json", "results/*/*/plan.json")
+"""Plans below a working folder: of `output=DIR`, of the default folders, of pairs and sweeps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A campaign by its files. `number` counts from the oldest, 1; `valid` and `score_minutes` are those of its
+    `score.json`, None without one."""
+
+    folder: Path
+    created: str
+    benchmark: str
+    runs: int
+    finished: int
+    valid: bool | None = None
+    score_minutes: float | None = None
+    number: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for strict JSON."""
+        return asdict(self) | {"folder": str(self.folder)}
+
+
+def find_campaigns(top: Path) -> list[Listed]:
+    """Campaigns below a working folder, numbered by date."""
+    there = {path.parent for place in PLACES for path in top.glob(place)}
+    listed = [one for folder in there if (one := describe_campaign(folder)) is not None]
+    listed.sort(key=lambda one: (one.created, str(one.folder)))
+    return [replace(one, number=number) for number, one in enumerate(listed, start=1)]
+
+
+def describe_campaign(folder: Path) -> Listed | None:
+    """A campaign by its files, which may be anybody's; None without a plan of runs that can be read."""
+    plan = _read(folder / "plan.json")
+    created, benchmark = plan.get("created"), plan.get("variant") or plan.get("benchmark")
+    jobs = jobs_of(plan)
+    if not (isinstance(created, str) and isinstance(benchmark, str) and jobs):
+        return None
+    if jobs[0].get("work", "train") != "train":  # a profile or another piece of work, and no campaign
+        return None
+    score = _read(folder / "score.json")
+    valid = score.get("valid")
+    runs = len(jobs)
+    return Listed(
+        folder=folder,
+        created=created,
+        benchmark=benchmark,
+        runs=runs,
+        finished=sum((folder / f"result_{index}.txt").is_file() for index in range(runs)),
+        valid=valid if isinstance(valid, bool) else None,
+        score_minutes=_minutes(score.get("score_minutes")),
+    )
+
+
+def _minutes(value: Any) -> float | None:
+    known = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
+    return float(value) if known else None
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        content = files.read_json(path) if path.is_file() else {}
+    except (TrainBenchError, OSError):
+        return {}
+    return content if isinstance(content, Mapping) else {}

@@ -1,0 +1,72 @@
+"""Campaigns and other results as they are typed: a path, a pattern (`nights/*`), the number of a campaign here, or
+`latest`. Verbs get paths."""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from train_bench.campaign import catalogue
+from train_bench.errors import RequestError
+
+LATEST = "latest"
+LIST = "train-bench list campaigns"
+HELP = f"or the number of a campaign, or {LATEST} ({LIST})"
+
+
+def expand(word: str) -> list[Path]:
+    """Paths that a word stands for; an existing path is itself, whatever it looks like, and a pattern that matches
+    folders stands for these alone: campaigns have pages beside them. Raises `RequestError` for a
+    number without a campaign and for a pattern without a match."""
+    if _exists(word):
+        return [Path(word)]
+    if word == LATEST or re.fullmatch(r"\d+", word, re.ASCII):
+        return [_numbered(word)]
+    if glob.has_magic(word):
+        found = sorted(glob.glob(word))  # noqa: PTH207 the pattern may be absolute
+        matching = list(map(Path, found))
+        if not matching:
+            raise RequestError(f"Nothing matches '{word}'; give folders, or a pattern of some that exist.")
+        return [path for path in matching if path.is_dir()] or matching
+    return [Path(word)]
+
+
+def one(word: str) -> Path:
+    """The one path that a word stands for. Raises `RequestError` as `expand`, and for a pattern of several."""
+    matching = expand(word)
+    if len(matching) > 1:
+        raise RequestError(f"'{word}' matches {len(matching)} paths; give one of them.")
+    return matching[0]
+
+
+class Expand(argparse.Action):
+    """Argument of several words; its value is the list of all paths that they stand for."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: Any = None
+    ) -> None:
+        words: Sequence[str] = values
+        setattr(namespace, self.dest, [path for word in words for path in expand(word)])
+
+
+def _exists(word: str) -> bool:
+    try:
+        return Path(word).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _numbered(word: str) -> Path:
+    listed = catalogue.find_campaigns(Path())
+    if not listed:
+        raise RequestError(f"'{word}' is a campaign of this folder, and there is none here; give a path.")
+    number = len(listed) if word == LATEST else int(word)
+    if not 1 <= number <= len(listed):
+        raise RequestError(
+            f"There is no campaign {number} here; they are numbered 1 to {len(listed)} ({LIST})."
+        )
+    return listed[number - 1].folder
