@@ -17,6 +17,7 @@ from train_bench.judge.checks.case import EntryCase, LogCase
 from train_bench.judge.checks.convergence import check_against_rcps
 from train_bench.judge.checks.ending import check_end, check_format, check_lines, check_one_run
 from train_bench.judge.checks.interrupted import check_interruptions
+from train_bench.judge.checks.observed import check_life, check_work
 from train_bench.judge.checks.parameters import check_parameters
 from train_bench.judge.checks.physics import check_physics
 from train_bench.judge.checks.plausible import check_plausible
@@ -58,6 +59,7 @@ LOG_CHECKS: tuple[Callable[[LogCase], Iterable[Finding]], ...] = (
 RUN_CHECKS: tuple[Callable[[EntryCase, RunRecord], Iterable[Finding]], ...] = (
     check_attempts,
     check_parent_clock,
+    check_life,
     check_kept_weights,
 )
 """One run of a campaign, by the files that its campaign has left; those for review are warnings of the score."""
@@ -66,6 +68,7 @@ CAMPAIGN_CHECKS: tuple[Callable[[EntryCase], Iterable[Finding]], ...] = (
     check_changes_since_plan,
     check_budget,
     check_program_keys,
+    check_work,
     check_ran_as_planned,
 )
 """A campaign, all for review and warnings of the score."""
