@@ -93,9 +93,13 @@ def test_how_many_files_were_opened_in_all(data, make, opened, why):
     assert seen["unknown"] is None if why is None else why in seen["unknown"]
 
 
-def test_an_empty_folder_tells_nothing(tmp_path):
-    seen = seen_of(DataWatch(tmp_path))
-    assert (seen["opened"], seen["unknown"]) == (None, f"there are no files in {tmp_path}")
+def test_of_a_folder_that_is_not_there_no_file_is_opened(tmp_path):
+    folder = tmp_path / "nowhere"
+    assert seen_of(DataWatch(folder)) == {"watched": False, "opened": 0, "unknown": None, "held": 0}
+    watch = DataWatch(folder)
+    folder.mkdir()
+    seen = seen_of(watch)
+    assert (seen["opened"], seen["unknown"]) == (None, f"{folder} was made meanwhile")
 
 
 @pytest.mark.parametrize("mapped", [False, True])

@@ -56,7 +56,7 @@ class DataWatch:
         self._opened: dict[str, int] = {}
         self._overflowed = False
         self._grown = False
-        self._holds_files = False
+        self._missing = not self._folder.exists()
         self._names: dict[int, Path] = {}
         self._descriptor = -1
         self._unknown = self._begin()
@@ -78,10 +78,10 @@ class DataWatch:
         began (`held`)."""
         unknown = self.until(0).unknown
         watched = unknown is None
-        if unknown is None and not self._holds_files:
-            unknown = f"there are no files in {self._folder}"
-        elif unknown is None and self._grown:
-            unknown = f"folders were made in {self._folder} meanwhile"
+        if self._grown:
+            unknown = unknown or f"folders were made in {self._folder} meanwhile"
+        elif self._missing:
+            unknown = f"{self._folder} was made meanwhile" if self._folder.exists() else None
         return {
             "watched": watched,
             "opened": len(self._opened) if unknown is None else None,
@@ -108,7 +108,6 @@ class DataWatch:
         if self._descriptor < 0:
             return f"this system watches no more folders ({os.strerror(ctypes.get_errno())})"
         for at, _, names in os.walk(self._folder, followlinks=True):
-            self._holds_files |= bool(names)
             for path in (Path(at), *_with_other_names(Path(at), names)):
                 if len(self._names) >= MOST_WATCHES:
                     return f"{self._folder} has more than {MOST_WATCHES} folders and links"

@@ -12,6 +12,9 @@ from rich.table import Table
 from train_bench.core.digits import distinct, significant
 from train_bench.report.console import print_line
 
+MOST_VARIABLES = 6
+"""Environment variables that are listed."""
+
 
 def in_sentences(compared: Mapping[str, Any], number: int) -> dict[str, Any]:
     """A comparison with the verdict in words, in which the first campaign is A and that of the comparison `number`,
@@ -77,6 +80,13 @@ def explanation(compared: Mapping[str, Any]) -> list[str]:
             lines.append(
                 "The difference in samples to the target is not significant: its 95 % confidence interval includes 1."
             )
+    differing = compared.get("environment", ())
+    if differing:
+        more = f" and {len(differing) - MOST_VARIABLES} more" if len(differing) > MOST_VARIABLES else ""
+        lines.append(
+            f"Environment variables differ ({compared['a']['label']}, {compared['b']['label']}): "
+            f"{', '.join(differing[:MOST_VARIABLES])}{more}."
+        )
     for side in (compared["a"], compared["b"]):
         lines += dependence(side)
         if side["left_out"]:

@@ -18,6 +18,7 @@ from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import CANNOT_TELL, INVALID, VALID, fail
 from train_bench.compare import comparison, gate
 from train_bench.errors import LogError, RequestError, WriteError
+from train_bench.judge.checks import environment
 from train_bench.judge.entry import Judgement
 from train_bench.judge.tree import Judged, judge_folder, judge_tree
 from train_bench.plan import definition, discover
@@ -49,10 +50,17 @@ def _compare(options: argparse.Namespace, limit: float | None) -> int:
     judged = [_judged(path, options.ruleset) for path in paths]
     first, *others = judged
     compared = []
+    differing = {
+        str(path): environment.differences(first.location.folder, other.location.folder)
+        for path, other in zip(paths[1:], others, strict=True)
+    }
     for path, other in zip(paths[1:], others, strict=True):
         with contextlib.suppress(comparison.TooFewRuns) if limit is not None else contextlib.nullcontext():
             compared.append(comparison.compare(str(paths[0]), first.score, str(path), other.score))
-    answers = [report.in_sentences(one.as_json(), number) for number, one in enumerate(compared, start=1)]
+    answers = [
+        report.in_sentences(one.as_json() | {"environment": differing[one.b.name]}, number)
+        for number, one in enumerate(compared, start=1)
+    ]
     if limit is None:
         judge_options.print_result({"comparisons": answers}, options.json, report.show)
         _page(judged, [], options)

@@ -16,6 +16,7 @@ from train_bench.judge.checks.campaign_checks import (
 from train_bench.judge.checks.case import EntryCase, LogCase
 from train_bench.judge.checks.convergence import check_against_rcps
 from train_bench.judge.checks.ending import check_end, check_format, check_lines, check_one_run
+from train_bench.judge.checks.environment import check_environment
 from train_bench.judge.checks.interrupted import check_interruptions
 from train_bench.judge.checks.observed import check_life, check_work
 from train_bench.judge.checks.parameters import check_parameters
@@ -70,6 +71,7 @@ CAMPAIGN_CHECKS: tuple[Callable[[EntryCase], Iterable[Finding]], ...] = (
     check_program_keys,
     check_work,
     check_ran_as_planned,
+    check_environment,
 )
 """A campaign, all for review and warnings of the score."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from train_bench.compare import comparison
 from train_bench.errors import RequestError
+from train_bench.judge.checks import environment
 from train_bench.judge.entry import Judgement
 from train_bench.report import comparison as described
 from train_bench.report.page import quality
@@ -41,6 +42,7 @@ def answers(judgements: Sequence[Judgement], entries: Sequence[Entry]) -> list[s
             continue
         try:
             compared = comparison.compare(named.name, a.score, entry.name, judgement.score).as_json()
+            compared["environment"] = environment.differences(a.location.folder, judgement.location.folder)
         except RequestError:
             continue
         lines = (
