@@ -66,12 +66,12 @@ RUN_CHECKS: tuple[Callable[[EntryCase, RunRecord], Iterable[Finding]], ...] = (
 """One run of a campaign, by the files that its campaign has left; those for review are warnings of the score."""
 
 CAMPAIGN_CHECKS: tuple[Callable[[EntryCase], Iterable[Finding]], ...] = (
+    check_environment,
     check_changes_since_plan,
     check_budget,
     check_program_keys,
     check_work,
     check_ran_as_planned,
-    check_environment,
 )
 """A campaign, all for review and warnings of the score."""
 

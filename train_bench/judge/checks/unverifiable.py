@@ -149,7 +149,7 @@ def check_program_keys(case: EntryCase) -> Iterator[Finding]:
     facts = [OWN_CLOCK if own else SEEN_CLOCK] if clock else []
     if watched:
         facts.append(
-            "the data files that were opened on its host before run_start were recorded, but no copies of them"
+            "the data files opened before run_start were recorded (on its host, and no copies of them)"
         )
     held = sum(int(one.held or 0) for one, _ in known)
     early = [f"{NO_EARLY_DATA} by processes that had the data open before"] if held else []
