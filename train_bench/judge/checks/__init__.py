@@ -17,6 +17,12 @@ from train_bench.judge.checks.case import EntryCase, LogCase
 from train_bench.judge.checks.convergence import check_against_rcps
 from train_bench.judge.checks.ending import check_end, check_format, check_lines, check_one_run
 from train_bench.judge.checks.environment import check_environment
+from train_bench.judge.checks.history import (
+    check_attempt_times,
+    check_declared,
+    check_file_time,
+    check_order,
+)
 from train_bench.judge.checks.interrupted import check_interruptions
 from train_bench.judge.checks.observed import check_life, check_work
 from train_bench.judge.checks.parameters import check_parameters
@@ -60,6 +66,9 @@ LOG_CHECKS: tuple[Callable[[LogCase], Iterable[Finding]], ...] = (
 RUN_CHECKS: tuple[Callable[[EntryCase, RunRecord], Iterable[Finding]], ...] = (
     check_attempts,
     check_parent_clock,
+    check_attempt_times,
+    check_file_time,
+    check_order,
     check_life,
     check_kept_weights,
 )
@@ -67,6 +76,7 @@ RUN_CHECKS: tuple[Callable[[EntryCase, RunRecord], Iterable[Finding]], ...] = (
 
 CAMPAIGN_CHECKS: tuple[Callable[[EntryCase], Iterable[Finding]], ...] = (
     check_environment,
+    check_declared,
     check_changes_since_plan,
     check_budget,
     check_program_keys,
