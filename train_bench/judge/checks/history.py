@@ -13,6 +13,7 @@ from typing import Any
 
 from train_bench.judge.checks.campaign_checks import attempts_at
 from train_bench.judge.checks.case import EntryCase
+from train_bench.judge.checks.observed import CLOCK_SECONDS, number
 from train_bench.judge.checks.planned import mapping
 from train_bench.judge.finding import REVIEW, Finding, finding
 from train_bench.logs.record import RunRecord
@@ -29,6 +30,9 @@ def check_attempt_times(case: EntryCase, record: RunRecord) -> Iterator[Finding]
     attempts, window = attempts_at(case.location, record.index), _window(record)
     if not attempts or window is None:
         return
+    seen = number(attempts[-1].get(CLOCK_SECONDS))
+    if seen is not None and (window[1] - window[0]) / 1000 > seen * (1 + SHARE) + SECONDS:
+        return  # a log that is longer than the launching process saw costs its campaign time
     started, ended = (_time_ms(attempts[-1].get(name)) for name in ("started", "ended"))
     if started is not None and ended is not None:
         length, attempt = (window[1] - window[0]) / 1000, (ended - started) / 1000
