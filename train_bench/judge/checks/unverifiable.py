@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from train_bench.core.digits import distinct
@@ -55,8 +55,13 @@ def program_facts(log: Log, record: RunRecord) -> ProgramFacts:
         hosts=_count(told.get("hosts")) or _count(last.get(NODES)),
         devices=", ".join(map(str, devices)) if isinstance(devices, list) and devices else None,
         precision=precision if isinstance(precision, str) else None,
-        ran=observed.number(waited.get("ran")) if waited.get("machines") == 1 else None,
+        ran=_ran(waited) if waited.get("machines") == 1 else None,
     )
+
+
+def _ran(waited: Mapping[str, Any]) -> float | None:
+    seconds = observed.number(waited.get("ran"))
+    return None if seconds is None or seconds < 0 else seconds
 
 
 def ran_as(programs: Sequence[ProgramFacts], field: str) -> Any:
