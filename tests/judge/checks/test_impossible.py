@@ -64,7 +64,7 @@ def test_every_metric_of_a_round_has_a_best_value():
             )
 
 
-@pytest.mark.parametrize("value", [75.9, 1.5, 1e300])
+@pytest.mark.parametrize("value", [75.9, 1.5])
 def test_percent_for_a_fraction_reaches_no_target(tmp_path, value):
     lines = []
     for text in (LOGS / "good.txt").read_text().splitlines():
