@@ -72,9 +72,11 @@ def test_a_file_is_known_by_its_other_names(data, tmp_path):
     watch = DataWatch(data)
     (tmp_path / "hard.bin").read_bytes()
     (tmp_path / "original.bin").read_bytes()
+    (tmp_path / "later.bin").hardlink_to(data / "sizes.json")
+    (tmp_path / "later.bin").read_bytes()
     time.sleep(0.05)
-    assert set(watch.until(time.time() * 1000 + 1).first) == {"train/0.bin", "elsewhere.bin"}
-    assert seen_of(watch)["opened"] == 2
+    assert set(watch.until(time.time() * 1000 + 1).first) == {"train/0.bin", "elsewhere.bin", "sizes.json"}
+    assert seen_of(watch)["opened"] == 3
 
 
 @pytest.mark.parametrize(

@@ -107,16 +107,29 @@ class DataWatch:
         self._descriptor = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
         if self._descriptor < 0:
             return f"this system watches no more folders ({os.strerror(ctypes.get_errno())})"
+        plain: list[Path] = []
         for at, _, names in os.walk(self._folder, followlinks=True):
-            for path in (Path(at), *_with_other_names(Path(at), names)):
+            others = set(_with_other_names(Path(at), names))
+            plain += (path for name in names if (path := Path(at, name)) not in others)
+            for path in (Path(at), *others):
                 if len(self._names) >= MOST_WATCHES:
                     return f"{self._folder} has more than {MOST_WATCHES} folders and links"
-                mask = IN_OPEN | IN_CREATE | IN_MOVED_TO
-                number = libc.inotify_add_watch(self._descriptor, os.fsencode(path), mask)
-                if number < 0:
+                if not self._add(libc, path):
                     return f"{path} cannot be watched ({os.strerror(ctypes.get_errno())})"
-                self._names[number] = path
+        if (
+            len(self._names) + len(plain) <= MOST_WATCHES
+        ):  # they may get another name, through which they are opened
+            for path in plain:
+                self._add(libc, path)
         return None
+
+    def _add(self, libc: ctypes.CDLL, path: Path) -> bool:
+        """Watch one folder or file; False if it cannot be watched."""
+        mask = IN_OPEN | IN_CREATE | IN_MOVED_TO
+        number = libc.inotify_add_watch(self._descriptor, os.fsencode(path), mask)
+        if number >= 0:
+            self._names[number] = path
+        return bool(number >= 0)
 
     def _follow(self) -> None:
         while True:

@@ -216,3 +216,28 @@ def test_times_outside_of_the_life_of_the_program_are_for_review(folder, by, sai
 def test_data_that_were_open_before_are_not_called_untouched(folder):
     observe(folder, 2, data={"held": 2})
     assert "no data access before run_start by processes that had the data open before" in sentence(folder)[1]
+
+
+STEPS = 2691 / 64
+"""Training steps of the good log."""
+
+
+@pytest.mark.parametrize(
+    ("ran", "waited", "opened", "number"),
+    [
+        *(
+            (STEPS * 4e-5, 1.0, 4, 1),
+            (STEPS * 4e-5, 59.0, 4, 0),
+            (STEPS * 4e-5, None, 4, 0),
+            (STEPS * 2e-5, 59.0, 0, 1),
+        ),
+        *((-5.0, 1.0, 4, 0), (10**400, 1.0, 4, 0)),
+    ],
+)
+def test_small_steps_of_a_program_that_wants_the_processor_are_honest(folder, ran, waited, opened, number):
+    observe(folder, 2, accelerators=1, data={"opened": opened})
+    wait = {"machines": 1, "lost": 0, "seconds": 60, "ran": ran, "waited": waited}
+    edit_log(
+        folder / "result_2.txt", lambda one: one | {"value": wait} if one["key"] == "processor_wait" else one
+    )
+    assert len(found(folder).get("processor_time", [])) == number

@@ -26,8 +26,13 @@ CLOCK_SECONDS = "clock_seconds"
 SHARE, SECONDS = 0.05, 2.5
 """By which the log and another clock may differ, as for the launching process."""
 
-STEP_SECONDS = 5e-5
-"""Processor time below which no training step stays: the call of one kernel takes 5 microseconds, a step has many."""
+STEP_SECONDS, WANTED_SHARE = 5e-5, 0.3
+"""Processor time of a training step, and share of a run for which its processes want a processor, below which both
+together are next to nothing: the call of one kernel takes 5 microseconds, and a step has many; a program with smaller
+steps does little else."""
+
+SMALLEST_STEP_SECONDS = 2.5e-5
+"""Likewise, where no data were opened."""
 
 BUSY_SHARE = 0.02
 """Share of a run on a machine without accelerators in which its processes compute."""
@@ -173,9 +178,12 @@ def _next_to_none(seen: Observed, program: ProgramFacts, record: RunRecord) -> f
     if not known or steps < 1:
         return None
     lost = min(max(0.0, record.processor_lost or 0.0), MOST_LOST)
-    idle = window >= SHORTEST_SECONDS and min(known) < BUSY_SHARE * (1 - lost) * window
-    little = min(known) < STEP_SECONDS * steps
-    return min(known) if little or (idle and seen.accelerators == 0) else None
+    used = min(known)
+    idle = window >= SHORTEST_SECONDS and used < BUSY_SHARE * (1 - lost) * window and seen.accelerators == 0
+    waits = program.waited is not None and used + program.waited < WANTED_SHARE * window
+    small = used < STEP_SECONDS * steps and waits
+    smallest = used < SMALLEST_STEP_SECONDS * steps and seen.opened == 0
+    return used if idle or small or smallest else None
 
 
 def _steps(record: RunRecord) -> float:

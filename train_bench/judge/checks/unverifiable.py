@@ -55,12 +55,13 @@ def program_facts(log: Log, record: RunRecord) -> ProgramFacts:
         hosts=_count(told.get("hosts")) or _count(last.get(NODES)),
         devices=", ".join(map(str, devices)) if isinstance(devices, list) and devices else None,
         precision=precision if isinstance(precision, str) else None,
-        ran=_ran(waited) if waited.get("machines") == 1 else None,
+        ran=_seconds(waited, "ran"),
+        waited=_seconds(waited, "waited"),
     )
 
 
-def _ran(waited: Mapping[str, Any]) -> float | None:
-    seconds = observed.number(waited.get("ran"))
+def _seconds(waited: Mapping[str, Any], name: str) -> float | None:
+    seconds = observed.number(waited.get(name)) if waited.get("machines") == 1 else None
     return None if seconds is None or seconds < 0 else seconds
 
 
@@ -123,9 +124,9 @@ def check_program_log(case: LogCase) -> Iterator[Finding]:
             opened = mapping(event.value)
             names = ", ".join(map(str, opened["first"])) if isinstance(opened.get("first"), list) else ""
             message = (
-                f"{opened['files']} file(s) of {opened.get('folder')} were opened before run_start, the "
-                f"first of them {names}. Before the clock starts, sizes and names of the data may be read, "
-                "but no samples."
+                f"{opened['files']} file(s) of {opened.get('folder')} were opened before run_start by a process "
+                f"of its host, the first of them {names}. Before the clock starts, sizes and names of the data may be "
+                "read, but no samples."
             )
             yield finding(record, rules, "data", message, line=event.line, key=event.key, grade=REVIEW)
         elif event.key == LARGEST_DELAY_MS and _number(event.value) > DELAY_BOUND_MS:
