@@ -148,9 +148,7 @@ def read_json(path: Path) -> Any:
 
 def parse_json(content: bytes) -> Any:
     """Parse untrusted strict JSON. Raises `ValueError` or `RecursionError` for anything else."""
-    value = json.loads(
-        content.decode("utf-8"), parse_constant=_refuse, parse_int=whole_number, parse_float=_finite
-    )
+    value = json.loads(content.decode("utf-8"), parse_constant=_refuse, parse_float=_finite)
     refuse_depth(value)
     return value
 

@@ -1,4 +1,4 @@
-"""How a run came about: its log against the start and the end of its attempt, the time at which its file was last
+"""History of a run: its log against the start and the end of its attempt, the time at which its file was last
 written, and the order of the runs of a campaign.
 
 Copies, archives and checkouts of a folder set other file times, so that only times within the campaign count.
