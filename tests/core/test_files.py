@@ -97,18 +97,3 @@ def test_a_whole_number_that_no_float_holds_is_refused():
     assert files.whole_number("9" * 300) == int("9" * 300)
     with pytest.raises(ValueError, match="more than 300 digits"):
         files.whole_number("1" + "0" * 400)
-
-
-@pytest.mark.parametrize("text", ["1e999", "-1e999", "1.0e400", "NaN", "Infinity", "-Infinity"])
-def test_a_number_that_no_float_can_hold_is_not_read(tmp_path, text):
-    path = tmp_path / "file.json"
-    path.write_text(f'{{"value": [{text}]}}')
-    with pytest.raises(LogError, match=r"cannot be read as JSON: it has (a|the) number"):
-        files.read_json(path)
-
-
-@pytest.mark.parametrize("text", ["9" * 300, "9" * 400, "1e308", "-1e-999", "0.1"])
-def test_any_other_number_is(tmp_path, text):
-    path = tmp_path / "file.json"
-    path.write_text(text)
-    assert files.read_json(path) == (int(text) if text.isdecimal() else float(text))
