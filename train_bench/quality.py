@@ -12,6 +12,9 @@ from train_bench.errors import RequestError
 LARGEST_INT = int(sys.float_info.max)
 """Of whole numbers that are compared with a target."""
 
+ROUNDING = 1e-3
+"""By which the arithmetic of a metric may exceed its best possible value."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
@@ -35,19 +38,33 @@ class Quality:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
     """The value that one metric has to reach, or with `strictly` to pass; `higher_is_better` gives the
-    direction."""
+    direction. `best` is the best value that the metric can have, None where it has none."""
 
     metric: str
     value: float
     higher_is_better: bool = True
     strictly: bool = False
+    best: float | None = None
+
+    def is_impossible(self, seen: float) -> bool:
+        """True if `seen` is beyond the best value that the metric can have. NaN or an infinite loss is not."""
+        if self.best is None:
+            return False
+        return seen > self.best + ROUNDING if self.higher_is_better else seen < self.best - ROUNDING
 
     def reached(self, quality: Quality) -> bool:
-        """True if the metric is at the threshold or beyond; a missing metric never is."""
+        """True if the metric is at the threshold or beyond; a missing, infinite or impossible metric never is."""
         seen = quality.metrics.get(self.metric, math.nan)
+        if self.is_impossible(seen) or (isinstance(seen, float) and math.isinf(seen)):
+            return False
         if seen == self.value:
             return not self.strictly
         return seen > self.value if self.higher_is_better else seen < self.value
+
+    @property
+    def bound(self) -> str:
+        """The best value as a part of a sentence."""
+        return f"is at {'most' if self.higher_is_better else 'least'} {self.best:g}"
 
     def __str__(self) -> str:
         sign = (">" if self.higher_is_better else "<") + ("" if self.strictly else "=")
@@ -75,6 +92,13 @@ class Target:
         lacking = [
             threshold.metric for threshold in self.thresholds if threshold.metric not in answer.metrics
         ]
+        for threshold in self.thresholds:
+            seen = answer.metrics.get(threshold.metric, math.nan)
+            if threshold.is_impossible(seen):
+                return (
+                    f"{call} gave {seen!r} as {threshold.metric}, which {threshold.bound}; give it in the unit of the "
+                    f"target ({threshold}), a fraction and no percentage."
+                )
         if lacking:
             given = ", ".join(answer.metrics) or "no metric"
             return (

@@ -10,7 +10,9 @@ import sys
 import pytest
 
 from tests import needs
+from tests.fake_campaigns import make
 from tests.sandbox import ROOT
+from train_bench.campaign import runner
 
 HOSTILE = ROOT.parent / "shared" / "cases" / "hostile"
 
@@ -25,12 +27,18 @@ SEEN = {
     "damaged-recordings": r"(?s)(train-bench: [^\n]*[Rr]ecord it again[^\n]*\n?){3}",
     "escapes-of-a-variant": r"5 run\(s\) of x\\x1b\[2J\\x1b\]0;pwn\\x07\\nVALID\\n in ",
     "forged-plan-of-nine-logs": r"NOT VALID: .*\nNOT VALID: ",
+    "liar-of-an-own-trainer": (
+        r"(?s)next to no processor time.*no file of the benchmark's data folder was opened.*\nVALID"
+    ),
     "log-that-is-no-file": r"(?s)fifo rc=1 [^\n]*its log .*zero rc=1 [^\n]*its log ",
     "pickle-from-a-peer-of-a-foreign-plan": TRUST,
     "points-for-official-rounds": r"NOT VALID.*(\n.*)*NOT VALID: RCP fail.*do not count: batch size 200000",
+    "quality-above-its-best": r"report\(\) gave 88\.0 as AUC, which is at most 1; ",
     "quadratic-weights-lines": r"40000 lines \d+\.\d+ s",
+    "rcp-of-a-liar": r"NOT VALID: RCP fail.*did not come with train_bench: batch size 1000 \(.*made by .*liar\.py",
     "reference-folder-of-a-foreign-plan": r"result_1\.txt",
     "slurm-output-of-a-foreign-plan": TRUST,
+    "ssh-to-hosts-of-a-foreign-plan": TRUST,
     "store-with-a-view": r"is not a store of train_bench: it has the (table|view)",
     "times-against-processor-wait": r"NOT VALID",
     "tracebacks-of-old-probes": rf"({SENTENCE}\n?)+",
@@ -49,9 +57,21 @@ def base(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="session")
+def resnet(tmp_path_factory):
+    """A campaign of resnet_mini whose plan is there, and none of its runs."""
+    folder = tmp_path_factory.mktemp("hostile") / "resnet"
+    runner.begin(make("launcher.threads_per_rank=1", f"output={folder}"))
+    (folder / "result_4.txt").touch()
+    return folder
+
+
 @pytest.mark.parametrize("name", SEEN)
-def test_a_hostile_case_is_answered_in_words(name, base, tmp_path):
+def test_a_hostile_case_is_answered_in_words(name, base, resnet, tmp_path):
+    if name == "ssh-to-hosts-of-a-foreign-plan":
+        needs.package("horovod")
     environment = {"PY": sys.executable, "CLONE": str(ROOT), "BASE": str(base), "CORPUS": str(needs.CORPUS)}
+    environment["RESNET"] = str(resnet)
     script = shutil.copytree(HOSTILE / name, tmp_path / "cases" / name) / "cmd.sh"
     shutil.copy(HOSTILE / "_lib.sh", tmp_path / "cases")
     script.write_text(
@@ -66,8 +86,13 @@ def test_a_hostile_case_is_answered_in_words(name, base, tmp_path):
     )
     said = ended.stdout + ended.stderr
     assert re.search(SEEN[name], said), said
+    if name == "liar-of-an-own-trainer":
+        assert "Not verifiable: the quality, which the program alone measured" in said
+        assert "the clock is that of train_bench" not in said
     if name == "quadratic-weights-lines":
         few, _, many = (float(seconds) for seconds in re.findall(r"lines (\d+\.\d+) s", said))
         assert many < 8 * few, "four times the lines take sixteen times as long where the rule is quadratic"
+    if name == "liar-of-an-own-trainer":  # it breaks no rule that a log can show
+        said = said.replace("\nVALID", "\nvalid")
     seen = NEVER.search(said.replace("ls: cannot access", ""))
     assert seen is None or "No such file" in said, said

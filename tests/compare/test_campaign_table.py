@@ -205,6 +205,20 @@ def test_a_program_differs_in_its_words_and_in_the_content_of_its_files(recorded
     assert [(one.name, one.b) for one in of_command] == [("command", "python other.py")]
 
 
+def test_environment_variables_of_the_ranks_differ_by_name(recorded, tmp_path):
+    sides = []
+    for side, variables in enumerate(({"OMP_NUM_THREADS": "1"}, {"OMP_NUM_THREADS": "2", "LD_AUDIT": "x"})):
+        folder = shutil.copytree(recorded / "a", tmp_path / str(side))
+        machine = json.loads((folder / "system.json").read_text())
+        (folder / "system.json").write_text(json.dumps(machine | {"environment": variables}))
+        sides.append(judged(folder))
+    found = find_differences(*sides)
+    assert [(one.kind, one.name, one.a, one.b) for one in found] == [
+        ("options", "OMP_NUM_THREADS", "1", "2"),
+        ("options", "LD_AUDIT", None, "x"),
+    ]
+
+
 def test_what_differs_survives_files_of_others(recorded, tmp_path):
     odd = shutil.copytree(recorded / "a", tmp_path / "odd")
     content = json.loads((odd / "plan.json").read_text())

@@ -59,3 +59,60 @@ def test_where_nothing_can_be_watched_it_says_why(tmp_path):
     watch = DataWatch(tmp_path / "nowhere")
     assert watch.until(0).unknown == f"there is no folder {tmp_path / 'nowhere'}"
     watch.close()
+
+
+def seen_of(watch):
+    time.sleep(0.05)
+    watch.close()
+    return watch.in_all()
+
+
+def test_a_file_is_known_by_its_other_names(data, tmp_path):
+    (tmp_path / "hard.bin").hardlink_to(data / "train" / "0.bin")
+    watch = DataWatch(data)
+    (tmp_path / "hard.bin").read_bytes()
+    (tmp_path / "original.bin").read_bytes()
+    (tmp_path / "later.bin").hardlink_to(data / "sizes.json")
+    (tmp_path / "later.bin").read_bytes()
+    time.sleep(0.05)
+    assert set(watch.until(time.time() * 1000 + 1).first) == {"train/0.bin", "elsewhere.bin", "sizes.json"}
+    assert seen_of(watch)["opened"] == 3
+
+
+@pytest.mark.parametrize(
+    ("make", "opened", "why"),
+    [
+        (lambda folder: None, 0, None),
+        (lambda folder: (folder / "sizes.json").read_bytes(), 1, None),
+        (lambda folder: (folder / "made").mkdir(), None, "folders were made in"),
+    ],
+)
+def test_how_many_files_were_opened_in_all(data, make, opened, why):
+    watch = DataWatch(data)
+    make(data)
+    seen = seen_of(watch)
+    assert (seen["watched"], seen["opened"]) == (True, opened)
+    assert seen["unknown"] is None if why is None else why in seen["unknown"]
+
+
+def test_of_a_folder_that_is_not_there_no_file_is_opened(tmp_path):
+    folder = tmp_path / "nowhere"
+    assert seen_of(DataWatch(folder)) == {"watched": False, "opened": 0, "unknown": None, "held": 0}
+    watch = DataWatch(folder)
+    folder.mkdir()
+    seen = seen_of(watch)
+    assert (seen["opened"], seen["unknown"]) == (None, f"{folder} was made meanwhile")
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_processes_that_had_the_data_open_before_are_counted(data, mapped):
+    code = f"import mmap\nf = open({str(data / 'sizes.json')!r}, 'rb')\n"
+    code += "m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)\nf.close()\n" if mapped else ""
+    code += "print('ready', flush=True)\ninput()"
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout.readline()
+        assert seen_of(DataWatch(data))["held"] == 1
+        other.communicate(b"\n")
+    assert seen_of(DataWatch(data))["held"] == 0

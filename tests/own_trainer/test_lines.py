@@ -120,7 +120,7 @@ DEEP = b"[" * 200_000 + b"]" * 200_000
                 {"call": "eval_start"},
                 {"call": "report", "top1": 10**299},
             ],
-            None,
+            8,
         ),
         (
             [

@@ -30,7 +30,7 @@ from train_bench.observers.limits import BudgetGuard, RunWatchdog
 from train_bench.observers.live_check import ViolationLimit
 from train_bench.observers.observer import Observer, Observers, RestartPolicy
 from train_bench.observers.parent_clock import ParentClock
-from train_bench.own_trainer import leftovers
+from train_bench.own_trainer import leftovers, observation
 from train_bench.own_trainer.program_log import LARGEST_BYTES, ProgramLog, not_a_log
 from train_bench.plan import discover, process
 from train_bench.plan.plan import Plan, as_json, from_json, jobs_to_do
@@ -298,7 +298,11 @@ def _run(
     log, budget, restarts = _Follower(job.partial_log), BudgetGuard(job), _restarts(job)
     rules = ruleset.load(str(job.config["ruleset"])).benchmark(job.benchmark)
     clock = ParentClock()
-    with attempts.attempt(job, rules.digest, clock.as_json) as died:
+
+    def witnessed() -> dict[str, Any]:
+        return clock.as_json() | observation.read(job)
+
+    with attempts.attempt(job, rules.digest, witnessed) as died:
         while True:
             watching = Observers([clock, observers, violations, budget, RunWatchdog(job), hosts, restarts])
             hosts.run_starts(job)

@@ -20,9 +20,10 @@ PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn", "mlperf-logging", "
 
 
 VARIABLES = re.compile(
-    r"(OMP|MKL|OPENBLAS|GOMP|NCCL|GLOO|TORCH|PYTORCH|CUDA|CUBLAS|CUDNN|HOROVOD|DS|MALLOC)_\w+|LD_PRELOAD"
+    r"(OMP|MKL|OPENBLAS|GOMP|KMP|NCCL|GLOO|TORCH|PYTORCH|ATEN|CUDA|CUBLAS|CUDNN|NVIDIA|ONEDNN|DNNL|HOROVOD|DS|MALLOC"
+    r"|GLIBC|LD)_\w+|PYTHON(PATH|HOME|STARTUP|HASHSEED|OPTIMIZE|MALLOC|INSPECT|BREAKPOINT|SAFEPATH)"
 )
-"""Names of environment variables by which arithmetic and exchange can be tuned."""
+"""Names of environment variables by which arithmetic and exchange can be tuned, and code can be changed."""
 
 
 def install_command(extra: str) -> str:

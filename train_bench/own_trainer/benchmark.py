@@ -282,6 +282,12 @@ class Benchmark:
         """Log further values after `run_stop`, by keys that no round has."""
         self._further |= facts
 
+    def wrote(self, log: Path) -> bool:
+        """True if the events of `log` are those that this object has written, and no others."""
+        from train_bench.own_trainer.program_log import digest_of_events
+
+        return self._log is not None and self._log.digest == digest_of_events(log)
+
     def _begun(self, word: str) -> Clock:
         if self._clock is None:
             raise OutOfOrder(f"{word}() was called before anything else; allowed now: init_start().")

@@ -28,7 +28,7 @@ from train_bench.core.excerpt import shorten
 from train_bench.core.job import PLAN_DIGEST, Command, Job, plan_digest, read_job
 from train_bench.core.signals import ENDING
 from train_bench.errors import LaunchError, TrainBenchError
-from train_bench.own_trainer import leftovers
+from train_bench.own_trainer import leftovers, observation
 from train_bench.own_trainer.benchmark import Benchmark
 from train_bench.own_trainer.data_watch import DataWatch
 from train_bench.own_trainer.job import VARIABLE
@@ -38,6 +38,7 @@ from train_bench.own_trainer.program_log import ProgramLog
 from train_bench.run import caches, system
 from train_bench.run.rank_environment import VARIABLES, local_rank, rank_and_size
 from train_bench.run.rank_state import (
+    PR_SET_CHILD_SUBREAPER,
     PR_SET_PDEATHSIG,
     RankState,
     arrive,
@@ -48,6 +49,9 @@ from train_bench.run.rank_state import (
 
 BEAT_SECONDS = 0.5
 """How often a program is looked at while it gives no signal."""
+
+FIRST_BEAT_SECONDS = 0.1
+"""Likewise, until its clock runs."""
 
 GRACE_SECONDS = 5.0
 """How long a program may take to end after its signal; less than whoever signals this process waits."""
@@ -208,17 +212,23 @@ def _run(job: Job, place: Place) -> Ended:
     lines = _lines(job, job_file, refusals) if place.rank == 0 else None
     watch = DataWatch(Path(facts["data_dir"])) if place.rank == 0 else None
     environ = _environment(job, place, job_file) | (lines.environment if lines is not None else {})
+    _adopt_orphans()
+    seen = observation.Observation(observation.path_of(job, place.rank), job.partial_log, watch)
     process = _started(command, values, environ, piped=in_log)
     output = OutputInLog(process.stdout, job.partial_log) if in_log else None
     try:
-        terminated = _watch(process, _heartbeat(job) if place.rank == 0 else lambda: None)
+        terminated = _watch(process, _heartbeat(job) if place.rank == 0 else lambda: None, seen)
     finally:
         _signal_group(process, signal.SIGKILL)
         leftovers.kill(str(job_file))
         process.wait()
+        _reap()
         for follower in (output, lines):
             if follower is not None:
                 follower.close()
+    if watch is not None:
+        watch.close()
+    seen.write(wrote_log=lines is not None and lines.wrote(job.partial_log))
     if watch is not None:
         _tell_of_the_data(job, watch)
     return Ended(
@@ -247,7 +257,6 @@ def _tell_of_the_data(job: Job, watch: DataWatch) -> None:
     log = ProgramLog.of(job.partial_log)
     if log.started_ms is not None and log.stops:
         log.add(DATA_BEFORE_RUN_START, asdict(watch.until(log.started_ms)))
-    watch.close()
 
 
 def _started(
@@ -277,12 +286,25 @@ def _started(
         raise LaunchError(f"{argv[0]} could not be started{where}: {error.strerror}.") from error
 
 
-def _watch(process: subprocess.Popen[bytes], look: Callable[[], None]) -> bool:
+def _adopt_orphans() -> None:
+    """Become the parent of processes that outlive theirs, so that their processor time counts (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _reap() -> None:
+    """Take the exit of every ended process of the program; one that still runs is left."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _watch(process: subprocess.Popen[bytes], look: Callable[[], None], seen: observation.Observation) -> bool:
     """Wait for the end of the program, and call `look` meanwhile. A program that does not end on SIGTERM is killed.
     Returns whether it was terminated."""
     kill_at: float | None = None
     while True:
-        came = signal.sigtimedwait(WATCHED, BEAT_SECONDS)
+        came = signal.sigtimedwait(WATCHED, BEAT_SECONDS if seen.clock_runs else FIRST_BEAT_SECONDS)
         if process.poll() is not None:
             return kill_at is not None
         if came is not None and came.si_signo != signal.SIGCHLD and kill_at is None:
@@ -291,6 +313,7 @@ def _watch(process: subprocess.Popen[bytes], look: Callable[[], None]) -> bool:
         if kill_at is not None and time.monotonic() > kill_at:
             _signal_group(process, signal.SIGKILL)
         look()
+        seen.poll()
 
 
 def _heartbeat(job: Job) -> Callable[[], None]:

@@ -1,11 +1,13 @@
 """Data access before the clock: files of a data set opened on this host before `run_start` (Linux, inotify).
 
 The rules allow no access to the data before `run_start`, a common mistake. Any open on this host is detected, in any
-language and through any library; reads over the network, or of an earlier copy, are not.
+language, through any library, by any process, and by another name of the same file (links, bind mounts); reads over the
+network, of an earlier copy, or through a file that was open before are not.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import select
@@ -13,16 +15,23 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 IN_OPEN = 0x20
+IN_MOVED_TO = 0x80
+IN_CREATE = 0x100
 IN_ISDIR = 0x40000000
 IN_Q_OVERFLOW = 0x4000
 EVENT = struct.Struct("iIII")
 
-MOST_FOLDERS = 10_000
-"""More are not watched: a user may have some ten thousand watches on many systems."""
+MOST_WATCHES = 10_000
+"""Folders, and files with several names. More are not watched: a user may have some ten thousand watches on many
+systems."""
+
+PROC = Path("/proc")
 
 KEPT = 1_000
 """Files whose first opening is kept."""
@@ -46,9 +55,12 @@ class DataWatch:
         self._folder = folder
         self._opened: dict[str, int] = {}
         self._overflowed = False
+        self._grown = False
+        self._missing = not self._folder.exists()
         self._names: dict[int, Path] = {}
         self._descriptor = -1
         self._unknown = self._begin()
+        self._held = 0 if self._unknown is not None else sum(1 for _ in _holders(self._folder.resolve()))
         self._end, self._wake = os.pipe()
         self._thread = threading.Thread(target=self._follow, daemon=True)
         if self._unknown is None:
@@ -59,6 +71,23 @@ class DataWatch:
         early = [name for name, opened_ms in self._opened.items() if opened_ms < time_ms]
         unknown = "too many files were opened at once" if self._overflowed else self._unknown
         return Opened(folder=str(self._folder), files=len(early), first=tuple(early[:3]), unknown=unknown)
+
+    def in_all(self) -> dict[str, Any]:
+        """Whether the folder was `watched`; the number of its files that were `opened`, null where some may have been
+        missed (`unknown` says why); and the number of other processes of this user that had some open when the watch
+        began (`held`)."""
+        unknown = self.until(0).unknown
+        watched = unknown is None
+        if self._grown:
+            unknown = unknown or f"folders were made in {self._folder} meanwhile"
+        elif self._missing:
+            unknown = f"{self._folder} was made meanwhile" if self._folder.exists() else None
+        return {
+            "watched": watched,
+            "opened": len(self._opened) if unknown is None else None,
+            "unknown": unknown,
+            "held": self._held,
+        }
 
     def close(self) -> None:
         """Stop watching."""
@@ -78,16 +107,29 @@ class DataWatch:
         self._descriptor = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
         if self._descriptor < 0:
             return f"this system watches no more folders ({os.strerror(ctypes.get_errno())})"
+        plain: list[Path] = []
         for at, _, names in os.walk(self._folder, followlinks=True):
-            if len(self._names) >= MOST_FOLDERS:
-                return f"{self._folder} has more than {MOST_FOLDERS} folders"
-            links = [Path(at, name) for name in names if Path(at, name).is_symlink()]
-            for path in (Path(at), *links):
-                number = libc.inotify_add_watch(self._descriptor, os.fsencode(path), IN_OPEN)
-                if number < 0:
+            others = set(_with_other_names(Path(at), names))
+            plain += (path for name in names if (path := Path(at, name)) not in others)
+            for path in (Path(at), *others):
+                if len(self._names) >= MOST_WATCHES:
+                    return f"{self._folder} has more than {MOST_WATCHES} folders and links"
+                if not self._add(libc, path):
                     return f"{path} cannot be watched ({os.strerror(ctypes.get_errno())})"
-                self._names[number] = path
+        if (
+            len(self._names) + len(plain) <= MOST_WATCHES
+        ):  # they may get another name, through which they are opened
+            for path in plain:
+                self._add(libc, path)
         return None
+
+    def _add(self, libc: ctypes.CDLL, path: Path) -> bool:
+        """Watch one folder or file; False if it cannot be watched."""
+        mask = IN_OPEN | IN_CREATE | IN_MOVED_TO
+        number = libc.inotify_add_watch(self._descriptor, os.fsencode(path), mask)
+        if number >= 0:
+            self._names[number] = path
+        return bool(number >= 0)
 
     def _follow(self) -> None:
         while True:
@@ -105,6 +147,30 @@ class DataWatch:
             name = os.fsdecode(events[at + EVENT.size : at + EVENT.size + length].rstrip(b"\0"))
             at += EVENT.size + length
             self._overflowed |= bool(mask & IN_Q_OVERFLOW)
+            self._grown |= bool(mask & (IN_CREATE | IN_MOVED_TO) and mask & IN_ISDIR)
             if mask & IN_OPEN and not mask & IN_ISDIR and len(self._opened) < KEPT:
                 path = self._names.get(number, self._folder) / name
                 self._opened.setdefault(os.path.relpath(path, self._folder), now)
+
+
+def _with_other_names(folder: Path, names: list[str]) -> Iterator[Path]:
+    """Files that may be opened without their folder being looked at: symbolic links, and files with hard links."""
+    for name in names:
+        path = folder / name
+        with contextlib.suppress(OSError):
+            if path.is_symlink() or path.stat().st_nlink > 1:
+                yield path
+
+
+def _holders(folder: Path) -> Iterator[int]:
+    """Other processes of this user that have a file below `folder` open or mapped."""
+    below = os.fsencode(folder) + b"/"
+    for process in PROC.glob("[0-9]*"):
+        if int(process.name) != os.getpid():
+            with contextlib.suppress(OSError):  # it has ended, or belongs to another user
+                opened = (os.fsencode(one.readlink()) for one in (process / "fd").iterdir())
+                if (
+                    any(name.startswith(below) for name in opened)
+                    or b" " + below in (process / "maps").read_bytes()
+                ):
+                    yield int(process.name)

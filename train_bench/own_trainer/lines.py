@@ -74,6 +74,10 @@ class Lines:
         """Environment variables of the pipes."""
         return {name: str(path) for name, path in self._paths.items()}
 
+    def wrote(self, log: Path) -> bool:
+        """True if every event of `log` is one that a call of the program made here; once it has ended."""
+        return self._benchmark is not None and self._benchmark.wrote(log)
+
     def close(self) -> None:
         """Process the pending calls, then stop."""
         os.write(self._wake, b".")

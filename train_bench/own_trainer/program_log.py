@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import time
@@ -103,6 +104,19 @@ class ProgramLog:
         self.cut_half_line()
         with _opened(self.path) as file:
             file.write(TOKEN + json.dumps(line).encode() + b"\n")
+
+
+def digest_of_events(path: Path) -> str | None:
+    """The sha256 of the lines of a log that are events; None if it cannot be read."""
+    seen = hashlib.sha256()
+    try:
+        with files.opened(path) as file:
+            for raw in file:
+                if TOKEN in raw:
+                    seen.update(raw)
+    except OSError:
+        return None
+    return seen.hexdigest()
 
 
 def not_a_log(path: Path, error: OSError) -> LaunchError:

@@ -40,6 +40,13 @@ OWN_FIELDS = {"rcp_level", "rcp_pruned"}
 OFFICIAL_RCP_LEVEL = 0.05
 """Level of the one-sided RCP test of the official checker, which prunes points before it."""
 
+BEST = {
+    **dict.fromkeys(("AUC", "BBOX", "CLIP", "DICE", "IOU", "LDDT_CA", "MLM_accuracy", "SEGM"), 1.0),
+    **dict.fromkeys(("accuracy", "mAP", "top1", "win_rate"), 1.0),
+    **dict.fromkeys(("FID", "MAE", "WER", "eval_loss", "log_perplexity"), 0.0),
+}
+"""Best possible values of the metrics of official rounds; a folder of a benchmark states its own."""
+
 ROUND_FIELDS = {"init_minutes", "factor"}
 BENCHMARK_FIELDS = {"name", "runs", "unit", "target"}
 OPTIONAL_FIELDS = {"rounds", "reference", "drop", "counted", "schedule", "rcp_allowance"}
@@ -314,7 +321,7 @@ def _benchmark(
 
 
 def _threshold(row: Mapping[str, Any]) -> Threshold:
-    return Threshold(**{field: value for field, value in row.items() if field != "best"})
+    return Threshold(**{"best": BEST.get(row["metric"]), **row})
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import logging
 import os
 import re
@@ -52,6 +53,7 @@ class LogFileHandler(logging.Handler):
     def __init__(self, path: Path) -> None:
         super().__init__(logging.INFO)
         self._path = path
+        self._digest = hashlib.sha256()
         self._file = path.open("ab", buffering=0)  # from round 6.1 on, program output is interleaved
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -61,6 +63,12 @@ class LogFileHandler(logging.Handler):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             raise cannot_write(self._path, error) from error
+        self._digest.update(line)
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of the lines so far, in hexadecimal."""
+        return self._digest.hexdigest()
 
     def close(self) -> None:
         self._file.close()
@@ -86,6 +94,11 @@ class Log:
             self._mllog.logger.disabled = True
             self._point("warm_up", None)
             self._mllog.logger.disabled = False
+
+    @property
+    def digest(self) -> str | None:
+        """The sha256 of the lines so far, in hexadecimal; None where nothing is written."""
+        return None if self._witness is None else self._witness.digest
 
     def close(self) -> None:
         """Close the file."""

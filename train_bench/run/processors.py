@@ -75,6 +75,16 @@ def read_cpu_times() -> CpuTimes | None:
         return None
 
 
+def processor_seconds() -> float | None:
+    """Processor time of this process and of those that it started, ended ones included; None if it cannot be known."""
+    if sys.platform != "linux":
+        return None
+    try:
+        return _ran((os.getpid(), *_descendants(os.getpid())))
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def cpu_times_between(before: CpuTimes | None, after: CpuTimes | None) -> dict[str, Any] | None:
     """Difference of two snapshots of one rank; None without both."""
     if before is None or after is None:

@@ -16,6 +16,7 @@ from train_bench.core.job import Job
 from train_bench.core.signals import handle_ending
 
 PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
 SECONDS_BEHIND_A_KILLED_RANK = 1.5
 
 

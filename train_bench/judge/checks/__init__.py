@@ -16,7 +16,15 @@ from train_bench.judge.checks.campaign_checks import (
 from train_bench.judge.checks.case import EntryCase, LogCase
 from train_bench.judge.checks.convergence import check_against_rcps
 from train_bench.judge.checks.ending import check_end, check_format, check_lines, check_one_run
+from train_bench.judge.checks.environment import check_environment
+from train_bench.judge.checks.history import (
+    check_attempt_times,
+    check_declared,
+    check_file_time,
+    check_order,
+)
 from train_bench.judge.checks.interrupted import check_interruptions
+from train_bench.judge.checks.observed import check_life, check_work
 from train_bench.judge.checks.parameters import check_parameters
 from train_bench.judge.checks.physics import check_physics
 from train_bench.judge.checks.plausible import check_plausible
@@ -58,14 +66,21 @@ LOG_CHECKS: tuple[Callable[[LogCase], Iterable[Finding]], ...] = (
 RUN_CHECKS: tuple[Callable[[EntryCase, RunRecord], Iterable[Finding]], ...] = (
     check_attempts,
     check_parent_clock,
+    check_attempt_times,
+    check_file_time,
+    check_order,
+    check_life,
     check_kept_weights,
 )
 """One run of a campaign, by the files that its campaign has left; those for review are warnings of the score."""
 
 CAMPAIGN_CHECKS: tuple[Callable[[EntryCase], Iterable[Finding]], ...] = (
+    check_environment,
+    check_declared,
     check_changes_since_plan,
     check_budget,
     check_program_keys,
+    check_work,
     check_ran_as_planned,
 )
 """A campaign, all for review and warnings of the score."""

@@ -17,13 +17,15 @@ from train_bench.rules.ruleset import BenchmarkRules
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramFacts:
-    """Facts on a run that a user's own program has logged: its `ranks`, `hosts`, `devices` and `precision`; None if it
-    has not."""
+    """Facts on a run that a user's own program has logged: its `ranks`, `hosts`, `devices`, `precision`, and the
+    processor time that its ranks `ran` and `waited` for on the clock, if on one machine; None if it has not."""
 
     ranks: int | None = None
     hosts: int | None = None
     devices: str | None = None
     precision: str | None = None
+    ran: float | None = None
+    waited: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,7 @@ def review(case: LogCase) -> list[Finding]:
         *_outside(record, log, rules),
         *_blocks(record, log, rules),
         *schedule(record, rules),
+        *_impossible(record, rules),
         *_target(record, rules),
     ]
 
@@ -216,6 +217,24 @@ def schedule(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
             f"{expected[-1]:g} samples."
         )
         yield finding(record, rules, "schedule", message, key=TRAIN_SAMPLES, value=record.train_samples)
+
+
+def _impossible(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+    """The first metric beyond the best value that it can have, for example percent for a fraction."""
+    if record.announced.get("submission_division") == OPEN:
+        return
+    for item in record.evaluations:
+        metrics = rules.target.quality_of(item.value).metrics
+        for threshold in rules.target.thresholds:
+            seen = metrics.get(threshold.metric, 0.0)
+            if threshold.is_impossible(seen):
+                message = (
+                    f"The evaluation has {threshold.metric} {seen!r}, which {threshold.bound}; such a value reaches no "
+                    "target."
+                )
+                key = "eval_accuracy"
+                yield finding(record, rules, "impossible", message, line=item.line, key=key, value=item.value)
+                return
 
 
 def _target(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:

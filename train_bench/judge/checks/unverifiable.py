@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from train_bench.core.digits import distinct
 from train_bench.core.job import jobs_of
+from train_bench.judge.checks import observed
 from train_bench.judge.checks.case import EntryCase, LogCase, ProgramFacts
 from train_bench.judge.checks.planned import mapping
 from train_bench.judge.checks.ranks import REPLICAS
@@ -26,23 +27,27 @@ MEANING = {
 DATA_BEFORE_RUN_START = "data_before_run_start"
 LARGEST_DELAY_MS = "largest_delay_ms"
 DELAY_BOUND_MS = 100
-WRITTEN_BY = "written_by"
 PROGRAM_RANKS, PRECISION, NODES = "program_ranks", "precision", "number_of_nodes"
 
-OWNER = "the clock is that of train_bench, started and stopped by the program's calls"
-NO_OWNER = "the clock is the program's own"
+OWN_CLOCK = "the clock is that of train_bench, started and stopped by the program's calls"
+SEEN_CLOCK = (
+    "train_bench saw run_start and run_stop arrive as far apart as the log has them, to 5 % and 2.5 s"
+)
+NOT_SEEN = "the clock, which is the program's own"
+QUALITY = "the quality, which the program alone measured"
+NO_EARLY_DATA = "no data access before run_start"
 
 
 def logged_keys(log: Log) -> frozenset[str]:
     """Subset of these keys that a log has, with a value."""
-    keys = {event.key for event in log.events.of(*MEANING, WRITTEN_BY) if event.value is not None}
-    watched = [mapping(event.value) for event in log.events.of(DATA_BEFORE_RUN_START)]
-    return frozenset(keys | {DATA_BEFORE_RUN_START for one in watched if one.get("unknown") is None})
+    return frozenset(event.key for event in log.events.of(*MEANING) if event.value is not None)
 
 
 def program_facts(log: Log, record: RunRecord) -> ProgramFacts:
     """What a program has logged of its ranks: through `Benchmark`, else by the numbers of nodes and accelerators."""
-    last = {event.key: event.value for event in log.events.of(PROGRAM_RANKS, PRECISION, NODES)}
+    kept = (PROGRAM_RANKS, PRECISION, NODES, PROCESSOR_WAIT)
+    last = {event.key: event.value for event in log.events.of(*kept)}
+    waited = mapping(last.get(PROCESSOR_WAIT))
     told = mapping(last.get(PROGRAM_RANKS))
     devices, precision = told.get("devices"), last.get(PRECISION)
     return ProgramFacts(
@@ -50,7 +55,14 @@ def program_facts(log: Log, record: RunRecord) -> ProgramFacts:
         hosts=_count(told.get("hosts")) or _count(last.get(NODES)),
         devices=", ".join(map(str, devices)) if isinstance(devices, list) and devices else None,
         precision=precision if isinstance(precision, str) else None,
+        ran=_seconds(waited, "ran"),
+        waited=_seconds(waited, "waited"),
     )
+
+
+def _seconds(waited: Mapping[str, Any], name: str) -> float | None:
+    seconds = observed.number(waited.get(name)) if waited.get("machines") == 1 else None
+    return None if seconds is None or seconds < 0 else seconds
 
 
 def ran_as(programs: Sequence[ProgramFacts], field: str) -> Any:
@@ -112,9 +124,9 @@ def check_program_log(case: LogCase) -> Iterator[Finding]:
             opened = mapping(event.value)
             names = ", ".join(map(str, opened["first"])) if isinstance(opened.get("first"), list) else ""
             message = (
-                f"{opened['files']} file(s) of {opened.get('folder')} were opened before run_start, the "
-                f"first of them {names}. Before the clock starts, sizes and names of the data may be read, "
-                "but no samples."
+                f"{opened['files']} file(s) of {opened.get('folder')} were opened before run_start by a process "
+                f"of its host, the first of them {names}. Before the clock starts, sizes and names of the data may be "
+                "read, but no samples."
             )
             yield finding(record, rules, "data", message, line=event.line, key=event.key, grade=REVIEW)
         elif event.key == LARGEST_DELAY_MS and _number(event.value) > DELAY_BOUND_MS:
@@ -127,18 +139,41 @@ def check_program_log(case: LogCase) -> Iterator[Finding]:
 
 
 def check_program_keys(case: EntryCase) -> Iterator[Finding]:
-    """One sentence about the program of a campaign: the facts in its logs, and the unverifiable ones."""
+    """One sentence about the program of a campaign: what train_bench has observed of it from outside, and the
+    unverifiable facts. Who owned the clock is known by the record of the attempts, and never read from a log."""
     if not case.location.runs_command:
         return
     folder, logs, world_size = case.folder, case.logged_keys, case.world_size
     due = [key for key in MEANING if key != REPLICAS or world_size != 1]
     lacking = [MEANING[key] for key in due if not all(key in one for one in logs)]
-    owner = OWNER if all(WRITTEN_BY in one for one in logs) else NO_OWNER
-    watched = all(DATA_BEFORE_RUN_START in one for one in logs)
-    recorded = "; the data files opened before run_start were recorded" if watched else ""
-    unknown = [*([] if watched else ["no data access before run_start"]), *lacking]
-    message = f"The training program is the user's own. Verified: {owner}{recorded}. Not verifiable: "
-    message += f"{'; '.join(unknown)}." if unknown else "nothing that a reference logs."
+    seen = [(observed.observed_of(case.location, record.index), record) for record in case.records]
+    known = [(one, record) for one, record in seen if one is not None]
+    complete = len(known) == len(seen)
+    own = complete and all(one.wrote_log for one, _ in known)
+    clock = own or (complete and all(observed.saw_the_clock(one, record) for one, record in known))
+    watched = complete and all(one.watched for one, _ in known)
+    facts = [OWN_CLOCK if own else SEEN_CLOCK] if clock else []
+    if watched:
+        facts.append(
+            "the data files opened before run_start were recorded (on its host, and no copies of them)"
+        )
+    held = sum(int(one.held or 0) for one, _ in known)
+    early = [f"{NO_EARLY_DATA} by processes that had the data open before"] if held else []
+    untouched = sum(one.opened == 0 for one, _ in known)
+    unread = (
+        f"which data were read (in {untouched} of {len(seen)} runs no file of the data folder was opened)"
+    )
+    unknown = [
+        *([] if clock else [NOT_SEEN]),
+        QUALITY,
+        *([unread] if untouched else []),
+        *(early if watched else [NO_EARLY_DATA]),
+        *lacking,
+    ]
+    message = (
+        f"The training program is the user's own. Verified: {'; '.join(facts) or 'nothing'}. Not verifiable: "
+    )
+    message += f"{'; '.join(unknown)}."
     yield Finding(check="program", grade=REVIEW, file=str(folder), line=0, key=None, message=message)
 
 

@@ -1,0 +1,71 @@
+"""Environment variables that change the numbers or the code of a run are told."""
+
+import json
+
+import pytest
+
+from tests.judge.checks.test_campaign_checks import findings_of, folder, judged
+from train_bench.core import software
+from train_bench.plan import command
+
+assert folder  # a fixture
+
+
+def with_variables(folder, variables):
+    folder.mkdir(exist_ok=True)
+    (folder / "system.json").write_text(json.dumps({"environment": variables}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"NVIDIA_TF32_OVERRIDE": "1"}, "arithmetic of a run: NVIDIA_TF32_OVERRIDE=1."),
+        ({"DNNL_DEFAULT_FPMATH_MODE": "BF16"}, "arithmetic of a run: DNNL_DEFAULT_FPMATH_MODE=BF16."),
+        ({"ATEN_CPU_CAPABILITY": "default"}, "arithmetic of a run: ATEN_CPU_CAPABILITY=default."),
+        ({"PYTHONPATH": "/x", "LD_PRELOAD": "y.so"}, "code of a run: LD_PRELOAD=y.so, PYTHONPATH=/x."),
+        ({"PYTHONPATH": "/x\nVALID\x1b[2J"}, "PYTHONPATH=/x\\nVALID\\x1b[2J."),
+    ],
+)
+def test_variables_that_change_a_run_are_for_review(folder, variables, said):
+    with_variables(folder, variables)
+    ((grade, message),) = findings_of(judged(folder), "environment")
+    assert grade == "review"
+    assert message.endswith(said)
+    assert judged(folder).score.valid
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"OMP_NUM_THREADS": "1", "KMP_AFFINITY": "compact", "LD_LIBRARY_PATH": "/lib", "PYTHONPATH": ""},
+        {"PYTHONPATH": 3, "NVIDIA_TF32_OVERRIDE": None},
+        "none",
+        [10**400],
+    ],
+)
+def test_what_changes_neither_is_no_finding(folder, variables):
+    with_variables(folder, variables)
+    assert findings_of(judged(folder), "environment") == []
+
+
+NAMES = (
+    *("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_MAX_CPU_ISA", "NVIDIA_TF32_OVERRIDE", "ATEN_CPU_CAPABILITY"),
+    *(
+        "KMP_AFFINITY",
+        "OMP_NUM_THREADS",
+        "PYTHONPATH",
+        "LD_PRELOAD",
+        "LD_LIBRARY_PATH",
+        "LD_AUDIT",
+        "GLIBC_TUNABLES",
+    ),
+    *("PYTHONHOME", "PYTHONSTARTUP", "MKL_CBWR", "OPENBLAS_CORETYPE"),
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_variables_are_recorded_of_references_and_of_programs(name, monkeypatch):
+    monkeypatch.setenv(name, "value")
+    assert software.variables()[name] == "value"
+    assert command.environment({name: "value"}) == {name: "value"}

@@ -1,0 +1,63 @@
+"""Environment variables of the ranks, as `system.json` has them: those that change the numbers or the code of a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from train_bench.core import files
+from train_bench.errors import LogError
+from train_bench.judge.checks.case import EntryCase
+from train_bench.judge.checks.planned import mapping
+from train_bench.judge.finding import REVIEW, Finding
+
+NUMBERS = re.compile(
+    r"NVIDIA_TF32_OVERRIDE|TORCH_ALLOW_TF32_CUBLAS_OVERRIDE|ATEN_CPU_CAPABILITY|OPENBLAS_CORETYPE"
+    r"|MKL_(CBWR|ENABLE_INSTRUCTIONS|DEBUG_CPU_TYPE)|(ONEDNN|DNNL)_(DEFAULT_FPMATH_MODE|MAX_CPU_ISA|CPU_ISA_HINTS)|CUBLAS_WORKSPACE_CONFIG"
+)
+"""Variables that change the arithmetic."""
+
+CODE = re.compile(r"PYTHON(PATH|HOME|STARTUP|INSPECT|BREAKPOINT)|LD_(PRELOAD|AUDIT)")
+"""Variables that bring other code into a process. `LD_LIBRARY_PATH` does, too, where every module system sets it; it is
+recorded and compared."""
+
+LONGEST = 60
+MOST = 6
+
+
+def environment(folder: Path) -> Mapping[str, str]:
+    """Recorded variables of a campaign, those with names and values as text; empty if there are none."""
+    try:
+        recorded = mapping(mapping(files.read_json(folder / "system.json")).get("environment"))
+    except LogError:
+        return {}
+    return {name: value for name, value in recorded.items() if isinstance(value, str)}
+
+
+def check_environment(case: EntryCase) -> Iterator[Finding]:
+    """Variables that change numbers or code, for review."""
+    seen = environment(case.folder)
+    for what, names in (("arithmetic", NUMBERS), ("code", CODE)):
+        chosen = [
+            f"{name}={_short(value)}"
+            for name, value in sorted(seen.items())
+            if value and names.fullmatch(name)
+        ]
+        if chosen:
+            listed = ", ".join(chosen[:MOST]) + (
+                f" and {len(chosen) - MOST} more" if len(chosen) > MOST else ""
+            )
+            message = f"The ranks had environment variables that change the {what} of a run: {listed}."
+            file = str(case.folder / "system.json")
+            yield Finding(
+                check="environment", grade=REVIEW, file=file, line=0, key=None, message=message, value=listed
+            )
+
+
+def _short(value: str | None) -> str:
+    """A value on one line."""
+    if value is None:
+        return "not set"
+    plain = value if value.isprintable() else repr(value)[1:-1]
+    return plain if len(plain) <= LONGEST else f"{plain[: LONGEST - 3]}..."

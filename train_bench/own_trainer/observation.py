@@ -1,0 +1,123 @@
+"""Observation of a user's program from outside: its life, its processor time, the data files that were opened, and who
+wrote its log. Written to `ranks/run_<run>/observed_<rank>.json` after the program has ended, and from there into the
+record of the attempt; nothing of it is read from the log."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from train_bench.core import files
+from train_bench.core.job import Job
+from train_bench.errors import LogError
+from train_bench.own_trainer.data_watch import DataWatch
+from train_bench.own_trainer.program_log import TOKEN
+from train_bench.run import processors, system
+
+OBSERVED = "observed"
+"""Key in the record of an attempt."""
+
+RUN_START = b'"run_start"'
+
+
+class Observation:
+    """What this process sees of one program, from its construction on. `poll` is called a few times a second while it
+    runs. `path` is the file that gets it; what it holds before is of an earlier start in the same attempt."""
+
+    def __init__(
+        self, path: Path, log: Path, data: DataWatch | None, now: Callable[[], float] = time.time
+    ) -> None:
+        self._path = path
+        self._earlier = _earlier(path)
+        self._log = log
+        self._data = data
+        self._now = now
+        self._began = now(), time.monotonic()
+        self._at_start = self._processor_seconds()
+        self._before_clock = self._at_start
+        self._offset = 0
+        self.clock_runs = False
+
+    def poll(self) -> None:
+        """Take the processor time until the log has `run_start`, so that the last look before it is known."""
+        if self.clock_runs:
+            return
+        seen = self._processor_seconds()
+        self.clock_runs = self._has_run_start()
+        if not self.clock_runs:
+            self._before_clock = seen
+
+    def write(self, *, wrote_log: bool) -> None:
+        """Write the file, once the program has ended. Whatever it may have put there is replaced."""
+        now = self._as_json(wrote_log=wrote_log)
+        before = self._earlier
+        if before is not None:
+            now |= {"started_ms": before["started_ms"], "wrote_log": wrote_log and before["wrote_log"]}
+            for name in ("seconds", "processor_seconds", "clock_processor_seconds"):
+                known = None not in (before[name], now[name])
+                now[name] = round(before[name] + now[name], 3) if known else None
+        files.write_json(self._path, now)
+
+    def _as_json(self, *, wrote_log: bool) -> dict[str, Any]:
+        """Once the program has ended and its processes were waited for. `clock_processor_seconds` is an upper bound:
+        it begins with the last look before `run_start`."""
+        ended, seconds = self._now(), time.monotonic() - self._began[1]
+        total, before = self._processor_seconds(), self._before_clock
+        return {
+            "wrote_log": wrote_log,
+            "started_ms": round(self._began[0] * 1000),
+            "ended_ms": round(ended * 1000),
+            "seconds": round(seconds, 3),
+            "processor_seconds": _between(self._at_start, total),
+            "clock_processor_seconds": _between(before, total),
+            "accelerators": len(system.describe()["accelerators"]),
+            "data": None if self._data is None else self._data.in_all(),
+        }
+
+    def _has_run_start(self) -> bool:
+        """Reads what the log has grown by."""
+        with contextlib.suppress(OSError), files.opened(self._log) as file:
+            file.seek(self._offset)
+            new = file.read(2**20)
+            whole = new[: new.rfind(b"\n") + 1]
+            self._offset += len(whole)
+            return any(TOKEN in line and RUN_START in line for line in whole.splitlines())
+        return False
+
+    def _processor_seconds(self) -> float | None:
+        return processors.processor_seconds()
+
+
+def read(job: Job) -> dict[str, Any]:
+    """What the ranks of a command have observed, as the record of an attempt has it: that of rank 0, and the processor
+    time of all of them. Empty for a reference, and where one has written nothing."""
+    if job.command is None:
+        return {}
+    try:
+        ranks = [files.read_json(path_of(job, rank)) for rank in range(job.world_size)]
+        first = dict(ranks[0])
+        for name in ("processor_seconds", "clock_processor_seconds"):
+            taken = [one[name] for one in ranks]
+            first[name] = None if None in taken else round(sum(taken), 3)
+    except (LogError, *files.INVALID_CONTENT):
+        return {OBSERVED: None}
+    return {OBSERVED: first}
+
+
+def path_of(job: Job, rank: int) -> Path:
+    """The file of a rank."""
+    return job.ranks_folder / f"observed_{rank}.json"
+
+
+def _earlier(path: Path) -> dict[str, Any] | None:
+    try:
+        return dict(files.read_json(path))
+    except LogError:
+        return None
+
+
+def _between(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else round(max(0.0, after - before), 3)
