@@ -38,7 +38,7 @@ WORDS = (
         "..",
         "/",
         "x" * 3000,
-        "\x00",
+        "\udc80",
         "\ud800",
         "\x1b[2J",
         "[/x]",
@@ -227,7 +227,7 @@ def _folder(rng: random.Random, material: Material) -> str:
     if rng.random() < 0.8:
         return str(material.broken)
     return rng.choice(
-        [str(material.whole), str(material.tree), "", "nowhere", "/dev/null", str(material.export), "\x00"]
+        [str(material.whole), str(material.tree), "", "nowhere", "/dev/null", str(material.export), "\udcff"]
     )
 
 
