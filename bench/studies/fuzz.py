@@ -2,7 +2,7 @@
 effect outside of a scratch folder (files, processes, sockets, environment), and no exit code but 0, 1, 2 and 3.
 
     python bench/studies/fuzz.py [--seed 1] [--verbs 2000] [--logs 1000] [--campaigns 100] [--games 200] [--sources 200]
-                                 [--pipes 500] [--nodes 200]
+                                 [--pipes 500] [--nodes 200] [--seconds S]
 
   verbs      calls of all verbs with broken campaigns, stores, exports, recordings, profiles and words
   logs       mutated logs, judged; campaigns: broken campaigns, six verbs each
@@ -22,6 +22,7 @@ import contextlib
 import io
 import json
 import logging
+import math
 import os
 import random
 import resource
@@ -32,8 +33,9 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -89,7 +91,8 @@ class Hang(BaseException):
 class Fuzz:
     """Counts what verbs did, and keeps the folders of those that failed."""
 
-    def __init__(self, keep: Path, effects: Effects) -> None:
+    def __init__(self, keep: Path, effects: Effects, seconds: float) -> None:
+        self._seconds, self._until = seconds, math.inf
         self.calls: Counter[str] = Counter()
         self.effects = effects
         self.words = ""
@@ -97,6 +100,14 @@ class Fuzz:
         self.failures: Counter[str] = Counter()
         self.slowest = 0.0
         self._keep = keep
+
+    def begin(self) -> None:
+        """Let the time of the next kind begin."""
+        self._until = time.monotonic() + self._seconds
+
+    def numbers(self, count: int, step: int = 1) -> Iterator[int]:
+        """Numbers up to a count, or until the time is over."""
+        return takewhile(lambda _: time.monotonic() < self._until, range(0, count, step))
 
     def ask(self, folder: Path, verb: str, *arguments: str) -> None:
         """Carry out one verb; remember how it ended."""
@@ -160,9 +171,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     for name, default in KINDS.items():
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="of each kind, at most")
     parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()) / "train_bench_fuzz")
     options = parser.parse_args()
-    fuzz = run({kind: getattr(options, kind) for kind in KINDS}, options.seed, options.keep)
+    fuzz = run({kind: getattr(options, kind) for kind in KINDS}, options.seed, options.keep, options.seconds)
     counts = ", ".join(f"{verb} {count}" for verb, count in sorted(fuzz.calls.items()))
     print(f"{fuzz.calls.total()} calls: {counts}")
     codes = ", ".join(f"{code}: {count}" for code, count in sorted(fuzz.codes.items()))
@@ -174,17 +186,20 @@ def main() -> None:
     sys.exit(1 if fuzz.failures else 0)
 
 
-def run(counts: Mapping[str, int], seed: int, keep: Path) -> Fuzz:
+def run(counts: Mapping[str, int], seed: int, keep: Path, seconds: float) -> Fuzz:
     """So many things of each kind; each kind has random numbers of its own."""
     _start_nothing()
     with tempfile.TemporaryDirectory() as scratch:
         _settle_in(Path(scratch))
-        fuzz = Fuzz(keep, Effects(Path(scratch), Path(os.environ.get("NUMBA_CACHE_DIR", scratch))))
+        fuzz = Fuzz(keep, Effects(Path(scratch), Path(os.environ.get("NUMBA_CACHE_DIR", scratch))), seconds)
         for kind, count in counts.items():
             begun = time.monotonic()
+            fuzz.begin()
             ACTS[kind](fuzz, random.Random(f"{kind} {seed}"), Path(scratch), count)
             if count:
-                print(f"{count} {kind} in {time.monotonic() - begun:.0f} s, seed {seed}", flush=True)
+                print(
+                    f"{kind}, at most {count}, in {time.monotonic() - begun:.0f} s, seed {seed}", flush=True
+                )
         os.chdir("/")
     return fuzz
 
@@ -216,7 +231,7 @@ def fuzz_calls(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) -> Non
     join.BEGIN_SECONDS = 0.0  # host 0 begins nothing later
     serve.Server.serve_forever = fuzz_verbs.serve_a_few  # type: ignore[assignment]
     arguments = list(sys.argv)
-    for number in range(count):
+    for number in fuzz.numbers(count):
         verb = _next_verb(rng)
         kind = fuzz_verbs.BROKEN.get(verb, "campaign") if rng.random() < 0.8 else "tree"
         fuzz_verbs.lay_broken(rng, material, kind, _break, _changed_bytes, _changed)
@@ -243,7 +258,7 @@ def _empty(folder: Path) -> None:
 def fuzz_logs(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) -> None:
     """Logs of the tests with changed values and bytes, judged by any round, a hundred in a folder."""
     known = [path.read_bytes() for path in sorted(LOGS.glob("*.txt"))]
-    for first in range(0, count, 100):
+    for first in fuzz.numbers(count, 100):
         folder = scratch / "logs"
         folder.mkdir()
         for number in range(first, min(first + 100, count)):
@@ -264,7 +279,7 @@ def fuzz_campaigns(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) ->
     """Campaigns in which files were changed, removed, or replaced by links, pipes and folders."""
     whole = scratch / "whole"
     _lay_out(whole)
-    for _ in range(count):
+    for _ in fuzz.numbers(count):
         folder = scratch / "campaign"
         shutil.copytree(whole, folder)
         for _ in range(rng.randint(1, 4)):
@@ -288,7 +303,7 @@ def fuzz_games(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) -> Non
     (folder / "game.sgf").write_text(GAME, encoding="utf-8")
     with contextlib.redirect_stdout(io.StringIO()):
         sgf.main([str(folder / "game.sgf")])  # the rules are compiled at their first use
-    for _ in range(count):
+    for _ in fuzz.numbers(count):
         (folder / "game.sgf").write_bytes(_changed_bytes(rng, GAME.encode() * rng.choice((1, 1, 1, 500))))
         fuzz.act(folder, "sgf", lambda: sgf.main([str(folder / "game.sgf")]))
 
@@ -306,7 +321,7 @@ def fuzz_sources(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) -> N
     for source in kinds:
         source.read(source.folder, scratch / "prepared")
         shutil.rmtree(scratch / "prepared", ignore_errors=True)
-    for number in range(count):
+    for number in fuzz.numbers(count):
         source, folder = kinds[number % len(kinds)], scratch / "source"
         shutil.copytree(source.folder, folder)
         for _ in range(rng.choice((1, 1, 1, 2))):
@@ -473,7 +488,7 @@ def fuzz_pipes(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) -> Non
             raise AssertionError(f"refused by {refused}")
         return 1 if refused else 0
 
-    for _ in range(count):
+    for _ in fuzz.numbers(count):
         folder = scratch / "pipes"
         folder.mkdir()
         calls = [json.dumps({"call": name} | values).encode() for name, values in usual]
@@ -530,7 +545,7 @@ def fuzz_nodes(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) -> Non
         finally:
             link.close(1.0)
 
-    for _ in range(count):
+    for _ in fuzz.numbers(count):
         folder = scratch / "nodes"
         folder.mkdir()
         lines = [json.dumps(one).encode() for one in ({"alive": True}, {"facts": facts}, {"clock": 1.5})]
