@@ -1,10 +1,18 @@
-"""Fuzz test of the command line with mutated logs, broken campaigns, game records and data sets: no traceback, no hang
-above `LIMIT_SECONDS` and no exit code but 0, 1 and 2.
+"""Fuzz test of the command line and of everything that others write and train_bench reads: no traceback, no hang, no
+effect outside of a scratch folder (files, processes, sockets, environment), and no exit code but 0, 1, 2 and 3.
 
-    python bench/studies/fuzz.py [--seed 1] [--logs 1000] [--campaigns 100] [--games 200] [--sources 200]
+    python bench/studies/fuzz.py [--seed 1] [--verbs 2000] [--logs 1000] [--campaigns 100] [--games 200] [--sources 200]
+                                 [--pipes 500] [--nodes 200] [--seconds S]
 
-Commands run in this process; no command of a plan is started. Data sets are prepared by their references, in small
-configurations. What fails is kept under `--keep DIR`, and the exit code is 1 then.
+  verbs      calls of all verbs with broken campaigns, stores, exports, recordings, profiles and words
+  logs       mutated logs, judged; campaigns: broken campaigns, six verbs each
+  games      records of games; sources: data sets as they are distributed, prepared by their references
+  pipes      calls of programs of one's own by the line protocol
+  nodes      answers of the nodes of a fleet
+
+Commands run in this process; no command of a plan is started. A call fails that takes `LIMIT_SECONDS` of the processor
+or `WALL_SECONDS`. What fails is kept under `--keep DIR`, and the exit code is 1 then. One seed gives one sequence of
+calls.
 """
 
 from __future__ import annotations
@@ -14,6 +22,7 @@ import contextlib
 import io
 import json
 import logging
+import math
 import os
 import random
 import resource
@@ -24,9 +33,11 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import cattrs
@@ -34,14 +45,30 @@ import cattrs
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench.planned import composed, plan_of
+from bench.studies import fuzz_verbs
+from bench.studies.fuzz_effects import Effects
+from train_bench.campaign import join
+from train_bench.cli import serve
 from train_bench.cli.exit_codes import guarded
 from train_bench.cli.program import command
 from train_bench.errors import LaunchError
 from train_bench.plan import discover, process
 from train_bench.references.minigo import sgf
+from train_bench.run import system
 
 LOGS = discover.ROOT / "tests" / "logs" / "examples"
-LIMIT_SECONDS = 10
+LIMIT_SECONDS = 10.0
+WALL_SECONDS = 100
+KINDS = {
+    "verbs": 2000,
+    "logs": 1000,
+    "campaigns": 100,
+    "games": 200,
+    "sources": 200,
+    "pipes": 500,
+    "nodes": 200,
+}
+"""Number of things of each kind, unless the command line says it."""
 ROUNDS = ("mini-1.0", "training-1.0.0", "training-1.1.0", "training-2.1.0", "training-5.1.0")
 GAME = "(;GM[1]FF[4]CA[UTF-8]RU[Chinese]SZ[9]KM[7.5]PB[a]PW[b]RE[B+3.5];B[ee];W[cc];B[gg];W[tt];B[])\n"
 
@@ -58,17 +85,29 @@ PIECES = (
 
 
 class Hang(BaseException):
-    """A verb took longer than `LIMIT_SECONDS`."""
+    """A verb took longer than it may."""
 
 
 class Fuzz:
     """Counts what verbs did, and keeps the folders of those that failed."""
 
-    def __init__(self, keep: Path) -> None:
+    def __init__(self, keep: Path, effects: Effects, seconds: float) -> None:
+        self._seconds, self._until = seconds, math.inf
+        self.calls: Counter[str] = Counter()
+        self.effects = effects
+        self.words = ""
         self.codes: Counter[int] = Counter()
         self.failures: Counter[str] = Counter()
         self.slowest = 0.0
         self._keep = keep
+
+    def begin(self) -> None:
+        """Let the time of the next kind begin."""
+        self._until = time.monotonic() + self._seconds
+
+    def numbers(self, count: int, step: int = 1) -> Iterator[int]:
+        """Numbers up to a count, or until the time is over."""
+        return takewhile(lambda _: time.monotonic() < self._until, range(0, count, step))
 
     def ask(self, folder: Path, verb: str, *arguments: str) -> None:
         """Carry out one verb; remember how it ended."""
@@ -76,32 +115,50 @@ class Fuzz:
 
     def act(self, folder: Path, verb: str, act: Callable[[], int]) -> None:
         """Do what returns an exit code; remember how it ended."""
-        begun = time.monotonic()
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+        begun = time.process_time()
+        self.calls[verb] += 1
+        failure: tuple[str, Exception | None] | None = None
+        with (
+            self.effects.during() as outside,
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()) as said,
+        ):
             try:
                 code = _with_limit(lambda: guarded(act))
-            except Hang:
-                code = self._failed(folder, f"{verb}: no end within {LIMIT_SECONDS} s")
+            except Hang as hang:
+                code, failure = -1, (f"no end within {LIMIT_SECONDS:g} s, at {hang}", None)
             except Exception as error:
                 at = traceback.extract_tb(error.__traceback__)[-1]
                 place = f"{Path(at.filename).name}:{at.lineno}"
-                code = self._failed(folder, f"{verb}: {type(error).__name__} at {place}: {str(error)[:80]}")
+                code, failure = -1, (f"{type(error).__name__} at {place}: {str(error)[:80]}", error)
+        if failure is not None:
+            self._failed(folder, f"{verb}: {failure[0]}", failure[1])
         if "Traceback" in said.getvalue():
             code = self._failed(folder, f"{verb}: a traceback was printed")
-        if code not in (-1, 0, 1, 2):
+        if outside:
+            more = f" and {len(outside) - 1} more" if len(outside) > 1 else ""
+            code = self._failed(folder, f"{verb}: {outside[0]}{more}")
+        if code not in (-1, 0, 1, 2, 3):
             code = self._failed(folder, f"{verb}: exit code {code}")
         self.codes[code] += 1
-        self.slowest = max(self.slowest, time.monotonic() - begun)
+        self.slowest = max(self.slowest, time.process_time() - begun)
 
-    def _failed(self, folder: Path, how: str) -> int:
+    def _failed(self, folder: Path, how: str, error: Exception | None = None) -> int:
+        kept = self._keep / str(len(self.failures))
         if how not in self.failures:
-            kept = self._keep / str(len(self.failures))
             shutil.rmtree(kept, ignore_errors=True)
             kept.parent.mkdir(parents=True, exist_ok=True)
             if folder.is_dir():
                 shutil.copytree(folder, kept, symlinks=True, ignore=_not_regular)
-            else:
+            elif folder.is_file():
                 shutil.copy(folder, kept)
+        if how not in self.failures:
+            with contextlib.suppress(OSError):
+                Path(f"{kept}.words").write_text(
+                    f"{how}\n{self.words}\n{''.join(traceback.format_exception(error)) if error else ''}",
+                    encoding="utf-8",
+                    errors="backslashreplace",
+                )
         self.failures[how] += 1
         return -1
 
@@ -111,23 +168,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for name, default in (("seed", 1), ("logs", 1000), ("campaigns", 100), ("games", 200), ("sources", 200)):
+    parser.add_argument("--seed", type=int, default=1)
+    for name, default in KINDS.items():
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="of each kind, at most")
     parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()) / "train_bench_fuzz")
     options = parser.parse_args()
-    rng, fuzz = random.Random(options.seed), Fuzz(options.keep)
-    _start_nothing()
-    with tempfile.TemporaryDirectory() as scratch:
-        os.chdir(scratch)
-        for what, count in (
-            ("logs", options.logs),
-            ("campaigns", options.campaigns),
-            ("games", options.games),
-            ("sources", options.sources),
-        ):
-            begun = time.monotonic()
-            globals()[f"fuzz_{what}"](fuzz, rng, Path(scratch), count)
-            print(f"{count} {what} in {time.monotonic() - begun:.0f} s, seed {options.seed}", flush=True)
+    fuzz = run({kind: getattr(options, kind) for kind in KINDS}, options.seed, options.keep, options.seconds)
+    counts = ", ".join(f"{verb} {count}" for verb, count in sorted(fuzz.calls.items()))
+    print(f"{fuzz.calls.total()} calls: {counts}")
     codes = ", ".join(f"{code}: {count}" for code, count in sorted(fuzz.codes.items()))
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     failed = sum(fuzz.failures.values())
@@ -137,10 +186,79 @@ def main() -> None:
     sys.exit(1 if fuzz.failures else 0)
 
 
+def run(counts: Mapping[str, int], seed: int, keep: Path, seconds: float) -> Fuzz:
+    """So many things of each kind; each kind has random numbers of its own."""
+    _start_nothing()
+    with tempfile.TemporaryDirectory() as scratch:
+        _settle_in(Path(scratch))
+        fuzz = Fuzz(keep, Effects(Path(scratch), Path(os.environ.get("NUMBA_CACHE_DIR", scratch))), seconds)
+        for kind, count in counts.items():
+            begun = time.monotonic()
+            fuzz.begin()
+            ACTS[kind](fuzz, random.Random(f"{kind} {seed}"), Path(scratch), count)
+            if count:
+                print(
+                    f"{kind}, at most {count}, in {time.monotonic() - begun:.0f} s, seed {seed}", flush=True
+                )
+        os.chdir("/")
+    return fuzz
+
+
+def _settle_in(scratch: Path) -> None:
+    """Let everything that a user has lie in the scratch folder, and work there."""
+    for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "HOME", "TMPDIR"):
+        os.environ[name] = str(scratch / name.lower())
+        (scratch / name.lower()).mkdir()
+    tempfile.tempdir = os.environ["TMPDIR"]
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # as verbs that compose a configuration set it
+    sys.dont_write_bytecode = True
+    (scratch / "work").mkdir()
+    os.chdir(scratch / "work")
+
+
+def _next_verb(rng: random.Random) -> str:
+    """The next verb: one that is slow comes less often."""
+    slow = rng.random() < 0.08
+    return rng.choice([verb for verb in fuzz_verbs.ARGUMENTS if (verb in fuzz_verbs.SLOW) == slow])
+
+
+def fuzz_calls(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) -> None:
+    """Calls of all verbs; a thing that is broken serves a few of them."""
+    if not count:
+        return
+    (scratch / "verbs").mkdir()
+    material = fuzz_verbs.make_whole(scratch / "verbs", _lay_out)
+    join.BEGIN_SECONDS = 0.0  # host 0 begins nothing later
+    serve.Server.serve_forever = fuzz_verbs.serve_a_few  # type: ignore[assignment]
+    arguments = list(sys.argv)
+    for number in fuzz.numbers(count):
+        verb = _next_verb(rng)
+        kind = fuzz_verbs.BROKEN.get(verb, "campaign") if rng.random() < 0.8 else "tree"
+        fuzz_verbs.lay_broken(rng, material, kind, _break, _changed_bytes, _changed)
+        material.to.mkdir()
+        words = fuzz_verbs.ARGUMENTS[verb](rng, material)
+        fuzz.words = f"{number}: {verb} {words!r}"
+        fuzz.ask(material.broken, verb, *words)
+        sys.argv = list(arguments)
+        for folder in (material.broken, material.to, Path.cwd()):
+            _empty(folder)
+        Path.cwd().mkdir(exist_ok=True)
+
+
+def _empty(folder: Path) -> None:
+    """Remove a thing; of the working folder only what is in it."""
+    inside = list(folder.iterdir()) if folder == Path.cwd() else [folder]
+    for path in inside:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
 def fuzz_logs(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) -> None:
     """Logs of the tests with changed values and bytes, judged by any round, a hundred in a folder."""
     known = [path.read_bytes() for path in sorted(LOGS.glob("*.txt"))]
-    for first in range(0, count, 100):
+    for first in fuzz.numbers(count, 100):
         folder = scratch / "logs"
         folder.mkdir()
         for number in range(first, min(first + 100, count)):
@@ -161,7 +279,7 @@ def fuzz_campaigns(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) ->
     """Campaigns in which files were changed, removed, or replaced by links, pipes and folders."""
     whole = scratch / "whole"
     _lay_out(whole)
-    for _ in range(count):
+    for _ in fuzz.numbers(count):
         folder = scratch / "campaign"
         shutil.copytree(whole, folder)
         for _ in range(rng.randint(1, 4)):
@@ -185,7 +303,7 @@ def fuzz_games(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) -> Non
     (folder / "game.sgf").write_text(GAME, encoding="utf-8")
     with contextlib.redirect_stdout(io.StringIO()):
         sgf.main([str(folder / "game.sgf")])  # the rules are compiled at their first use
-    for _ in range(count):
+    for _ in fuzz.numbers(count):
         (folder / "game.sgf").write_bytes(_changed_bytes(rng, GAME.encode() * rng.choice((1, 1, 1, 500))))
         fuzz.act(folder, "sgf", lambda: sgf.main([str(folder / "game.sgf")]))
 
@@ -203,7 +321,7 @@ def fuzz_sources(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) -> N
     for source in kinds:
         source.read(source.folder, scratch / "prepared")
         shutil.rmtree(scratch / "prepared", ignore_errors=True)
-    for number in range(count):
+    for number in fuzz.numbers(count):
         source, folder = kinds[number % len(kinds)], scratch / "source"
         shutil.copytree(source.folder, folder)
         for _ in range(rng.choice((1, 1, 1, 2))):
@@ -227,7 +345,7 @@ def _lay_out(folder: Path) -> None:
     plan = plan_of(config, "resnet_mini")
     for name in ("ranks", "attempts"):
         (folder / name).mkdir(parents=True)
-    files: dict[str, Any] = {"plan": cattrs.unstructure(plan), "system": {"host": "n", "packages": {}}}
+    files: dict[str, Any] = {"plan": cattrs.unstructure(plan), "system": system.describe()}
     files |= {"batch": {"job": "12", "runs": [0], "tasks": []}, "hosts": {"state": "over"}, "score": {}}
     for index in range(5):
         text = (LOGS / "good.txt").read_text(encoding="utf-8")
@@ -315,25 +433,147 @@ def _start_nothing() -> None:
     def answer(_launch: Any) -> str:
         raise LaunchError("nothing is started here")
 
-    process.carry_out, process.answer = carry_out, answer
+    def run_through(*_words: Any, **_options: Any) -> int:
+        return 1
+
+    process.carry_out, process.answer, process.run_through = carry_out, answer, run_through
 
 
 def _with_limit(act: Callable[[], int]) -> int:
-    def hang(_number: int, _frame: object) -> None:
-        raise Hang
+    def hang(_number: int, frame: FrameType | None) -> None:
+        raise Hang("" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
 
-    signal.signal(signal.SIGALRM, hang)
-    signal.alarm(LIMIT_SECONDS)
+    for number in (signal.SIGPROF, signal.SIGALRM):
+        signal.signal(number, hang)
+    signal.setitimer(signal.ITIMER_PROF, LIMIT_SECONDS)
+    signal.alarm(WALL_SECONDS)
     try:
         return act()
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 1
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
 
 
-def _not_regular(folder: str, names: Sequence[str]) -> Iterator[str]:
-    return (name for name in names if not (Path(folder, name).is_file() or Path(folder, name).is_dir()))
+def fuzz_pipes(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) -> None:
+    """Calls of a program by the line protocol: in order and out of order, with other values and bytes."""
+    from tests.own_trainer.test_benchmark import VALUES, benchmark
+    from train_bench.own_trainer.lines import CALLS, CALLS_VARIABLE, Lines
+
+    rounds = [("block_start", {}), ("eval_start", {}), ("report", {"top1": 0.5})]
+    usual: list[tuple[str, dict[str, Any]]] = [
+        *[("announce", VALUES), ("init_start", {}), ("weights_initialized", {"tensors": ["weight"]})],
+        *[("init_stop", {}), ("run_start", {"train_samples": 1000, "eval_samples": 100}), *rounds, *rounds],
+    ]
+
+    def spoken(folder: Path, lines: bytes) -> int:
+        refused: list[str] = []
+        made: list[Any] = []
+
+        def begin() -> Any:
+            made.append(benchmark(folder / "results"))
+            return made[0]
+
+        one = Lines(folder, begin, refused.append)
+        try:
+            with Path(one.environment[CALLS_VARIABLE]).open("wb", buffering=0) as pipe:
+                for at in range(0, len(lines), 4096):
+                    pipe.write(lines[at : at + 4096])
+        finally:
+            one.close()
+            for each in made:
+                each._end()
+        if len(refused) > 1 or any(not text or "\n" in text for text in refused):
+            raise AssertionError(f"refused by {refused}")
+        return 1 if refused else 0
+
+    for _ in fuzz.numbers(count):
+        folder = scratch / "pipes"
+        folder.mkdir()
+        calls = [json.dumps({"call": name} | values).encode() for name, values in usual]
+        for _ in range(rng.randint(1, 4)):
+            at, how = rng.randrange(len(calls)), rng.randrange(5)
+            if how == 0:
+                calls[at] = _changed_bytes(rng, calls[at])
+            elif how == 1:
+                calls.insert(at, rng.choice(calls))
+            elif how == 2:
+                values = {
+                    "call": rng.choice((*CALLS, "x")),
+                    rng.choice(("top1", "x", "tensors", "time_ms")): rng.choice(STRANGE),
+                }
+                calls.insert(at, json.dumps(values).encode())
+            else:
+                with contextlib.suppress(ValueError):
+                    calls[at] = json.dumps(_changed(rng, json.loads(calls[at]))).encode()
+        (folder / "calls.txt").write_bytes(b"\n".join(calls) + b"\n")
+        fuzz.act(folder, "pipe", partial(spoken, folder, b"\n".join(calls) + b"\n"))
+        shutil.rmtree(folder)
+
+
+def fuzz_nodes(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) -> None:
+    """What the nodes of a fleet say of themselves, with other values and bytes, over a link."""
+    from train_bench.fleet.link import Link
+    from train_bench.fleet.observations import accelerators_of, type_of, versions_of
+
+    facts = {
+        "processor": "P 1",
+        "processors": 4,
+        "cores": 4,
+        "accelerators": ["A"],
+        "python": "3.11.2",
+        "kernel": "6.1",
+        "driver": None,
+        "operating_system": "L",
+        "sources": "s",
+        "packages_digest": "p",
+        "packages": {"torch": "2.9"},
+    }
+
+    def heard(folder: Path) -> int:
+        link = Link(("cat", str(folder / "said")), folder / "stderr")
+        try:
+            link.listen()
+            told = link.receive("facts", 20.0)["facts"]
+            if not isinstance(told, dict):
+                return 1
+            for read in (accelerators_of, type_of, versions_of):
+                read(told)
+            clock = link.receive("clock", 20.0)
+            return 0 if clock else 1
+        finally:
+            link.close(1.0)
+
+    for _ in fuzz.numbers(count):
+        folder = scratch / "nodes"
+        folder.mkdir()
+        lines = [json.dumps(one).encode() for one in ({"alive": True}, {"facts": facts}, {"clock": 1.5})]
+        for _ in range(rng.randint(1, 3)):
+            at = rng.randrange(len(lines))
+            if rng.random() < 0.3:
+                lines[at] = _changed_bytes(rng, lines[at])
+            else:
+                with contextlib.suppress(ValueError):
+                    lines[at] = json.dumps(_changed(rng, json.loads(lines[at]))).encode()
+        (folder / "said").write_bytes(b"\n".join(lines) + b"\n")
+        fuzz.act(folder, "node", partial(heard, folder))
+        shutil.rmtree(folder)
+
+
+ACTS: dict[str, Callable[[Fuzz, random.Random, Path, int], None]] = {
+    "verbs": fuzz_calls,
+    "logs": fuzz_logs,
+    "campaigns": fuzz_campaigns,
+    "games": fuzz_games,
+    "sources": fuzz_sources,
+    "pipes": fuzz_pipes,
+    "nodes": fuzz_nodes,
+}
+
+
+def _not_regular(folder: str, names: Sequence[str]) -> set[str]:
+    return {name for name in names if not (Path(folder, name).is_file() or Path(folder, name).is_dir())}
 
 
 if __name__ == "__main__":

@@ -19,6 +19,9 @@ from train_bench.rules import ruleset
     ("arguments", "sentences"),
     [
         (["run", "launcher=torchrum"], ["no launcher 'torchrum'", "Did you mean 'torchrun'?"]),
+        (["run", "benchmark=0"], ["benchmark=0 makes no configuration", "`train-bench list`"]),
+        (["plan", "benchmark=resnet_mini", "launcher=1"], ["launcher=1 makes no configuration"]),
+        (["join", "/dev/null", "launcher.node_rank=1"], ["/dev/null is not a folder"]),
         (["run", "sede=1"], ["no option 'sede'", "Did you mean 'seed'?"]),
         (
             ["run", "benchmark.hyperparameters.sgd_opt_momentun=0.9"],

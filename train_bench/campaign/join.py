@@ -102,6 +102,8 @@ def _prepare_data(plan: Plan) -> None:
 def _wait_for_plan(folder: Path, tell: Callable[[str], None]) -> None:
     if (folder / "plan.json").is_file():
         return
+    if folder.exists() and not folder.is_dir():
+        raise RequestError(f"{folder} is not a folder; give the folder of host 0's output=DIR.")
     tell(f"waiting for host 0 to begin a campaign in {folder}")
     deadline = time.monotonic() + BEGIN_SECONDS
     while not (folder / "plan.json").is_file():

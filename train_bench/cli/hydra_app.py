@@ -74,7 +74,10 @@ def with_request(verb: str, arguments: Sequence[str], act: Callable[[Request], i
     codes: list[int] = []
     refused: list[RequestError] = []  # carried past Hydra, which would print more than the sentence
 
+    composed: list[DictConfig] = []
+
     def job(config: DictConfig) -> None:
+        composed.append(config)
         if sweeping:
             hydra_config = HydraConfig.get()
             words = [*_config_dir(hydra_config), *map(overrides.as_typed, hydra_config.overrides.task)]
@@ -98,6 +101,13 @@ def with_request(verb: str, arguments: Sequence[str], act: Callable[[Request], i
     except (HydraException, OmegaConfBaseException) as error:
         raise _explained(error) from error
     except Exception as error:
+        if (
+            not composed and not sweeping
+        ):  # Hydra has no exception of its own for a name that is a number, and others
+            raise RequestError(
+                f"{' '.join(arguments)[:200]} makes no configuration ({_one_line(str(error))}); `train-bench list` has "
+                f"the names of benchmarks and launchers, and --help-all the other options."
+            ) from error
         if not sweeping or not folder.exists():
             raise
         # A worker of Hydra's launcher was killed; its library says so, and gives up.

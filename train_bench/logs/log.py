@@ -255,9 +255,8 @@ def names(path: Path, line: int, key: str) -> bool:
     with files.opened(path) as file:
         for block in _blocks(file):
             lines = _lines(block.decode("utf-8", errors="replace"))
-            if (
-                above < line <= above + len(lines) and lines[line - above - 1]
-            ):  # an empty one is no line of the block
+            # an empty line at the end of a block is none of its lines
+            if above < line <= above + len(lines) and lines[line - above - 1]:
                 return key in lines[line - above - 1]
             above += len(lines) - 1
     return False
