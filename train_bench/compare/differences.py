@@ -87,7 +87,7 @@ def _facts(judged: Judgement) -> Iterator[tuple[str, str, str]]:
     memory = machine.get("memory_bytes")
     hardware = {**machine, "memory": f"{(memory + 2**29) // 2**30} GiB" if isinstance(memory, int) else None}
     yield from _known("hardware", {name: hardware.get(name) for name in HARDWARE})
-    yield from _known("options", _options(plan, machine) | _mapping(machine.get("environment")))
+    yield from _known("options", {**_options(plan, machine), **_mapping(machine.get("environment"))})
 
 
 def _options(plan: Mapping[str, Any], machine: Mapping[str, Any]) -> dict[str, Any]:
