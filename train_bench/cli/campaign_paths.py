@@ -53,6 +53,17 @@ class Expand(argparse.Action):
         setattr(namespace, self.dest, [path for word in words for path in expand(word)])
 
 
+def add_argument(parser: argparse.ArgumentParser) -> None:
+    """Add `paths`, the results that a verb takes."""
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        action=Expand,
+        metavar="PATH",
+        help=f"logs, campaigns, any folders above, patterns of such, {HELP}",
+    )
+
+
 def _exists(word: str) -> bool:
     try:
         return Path(word).exists()

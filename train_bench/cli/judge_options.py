@@ -21,13 +21,7 @@ from train_bench.report.console import make_console
 
 def parser_of_paths(verb: str, description: str | None) -> argparse.ArgumentParser:
     parser = Parser(f"train-bench {verb}", description=description)
-    parser.add_argument(
-        "paths",
-        nargs="+",
-        action=campaign_paths.Expand,
-        metavar="PATH",
-        help=f"logs, campaigns, any folders above, patterns of such, {campaign_paths.HELP}",
-    )
+    campaign_paths.add_argument(parser)
     parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     parser.add_argument(

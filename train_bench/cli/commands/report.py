@@ -20,13 +20,7 @@ from train_bench.report.page.facts import PageOptions, read_prices, refuse_unkno
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
     parser = Parser("train-bench report", description=__doc__)
-    parser.add_argument(
-        "paths",
-        nargs="+",
-        action=campaign_paths.Expand,
-        metavar="PATH",
-        help=f"logs, campaigns, any folders above, patterns of such, {campaign_paths.HELP}",
-    )
+    campaign_paths.add_argument(parser)
     parser.add_argument(
         "--to", type=Path, required=True, metavar="FILE", help="the page, for example report.html"
     )
