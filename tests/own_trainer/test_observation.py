@@ -11,7 +11,7 @@ import pytest
 
 from tests.own_trainer.test_run_command import place, run, spelled, train_bench  # noqa: F401
 from train_bench.core import files
-from train_bench.own_trainer.observation import Observation
+from train_bench.own_trainer.observation import BLOCK_BYTES, Observation
 from train_bench.own_trainer.program_log import digest_of_events
 from train_bench.run import processors
 
@@ -89,6 +89,15 @@ def test_processor_time_before_the_clock_does_not_count(tmp_path, written):
     assert told["processor_seconds"] >= 0.2
     assert told["clock_processor_seconds"] < 0.15
     assert (told["started_ms"], told["ended_ms"], told["data"]) == (100_000, 103_500, None)
+
+
+def test_a_line_that_is_longer_than_a_block_does_not_hide_the_start(tmp_path):
+    log = tmp_path / "log.part"
+    log.write_bytes(b"x" * (3 * BLOCK_BYTES) + b"\n" + START)
+    seen = Observation(tmp_path / "observed.json", log, None)
+    for _ in range(5):
+        seen.poll()
+    assert seen.clock_runs
 
 
 def test_processes_that_have_ended_count():

@@ -22,6 +22,9 @@ OBSERVED = "observed"
 
 RUN_START = b'"run_start"'
 
+BLOCK_BYTES = 2**20
+"""Of the log, read at a time; a longer line is passed over."""
+
 
 class Observation:
     """What this process sees of one program, from its construction on. `poll` is called a few times a second while it
@@ -81,8 +84,8 @@ class Observation:
         """Reads what the log has grown by."""
         with contextlib.suppress(OSError), files.opened(self._log) as file:
             file.seek(self._offset)
-            new = file.read(2**20)
-            whole = new[: new.rfind(b"\n") + 1]
+            new = file.read(BLOCK_BYTES)
+            whole = new if len(new) == BLOCK_BYTES and b"\n" not in new else new[: new.rfind(b"\n") + 1]
             self._offset += len(whole)
             return any(TOKEN in line and RUN_START in line for line in whole.splitlines())
         return False
