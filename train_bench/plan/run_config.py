@@ -248,6 +248,7 @@ TRAITS: Mapping[str, Traits] = {one.name: one.metadata["traits"] for one in fiel
 def register() -> None:
     """Make the schemas known to Hydra: `run_schema`, and `<name>_schema` of every sibling, and the variants
     that are no files of Hydra's: those of benchmarks without code, and points."""
+    _forget_variants()
     _store(None, "run_schema", RunConfig)
     for name in discover.references():
         _store("benchmark", f"{name}_schema", discover.reference_config(name))
@@ -265,6 +266,16 @@ def register_points() -> None:
 
 
 _STORED: dict[tuple[str | None, str], object] = {}
+
+
+def _forget_variants() -> None:
+    """Take back the variants that are known no more, or are files of Hydra's now: a process may have seen another
+    benchmark of the same name before."""
+    variants = {*discover.stated_variants(), *discover.points()}
+    for group, name in [*_STORED]:
+        if group == "benchmark" and not name.endswith("_schema") and name not in variants:
+            del _STORED[group, name]
+            del ConfigStore.instance().repo[group][f"{name}.yaml"]
 
 
 def _store(group: str | None, name: str, node: Any, *, key: object = None) -> None:
