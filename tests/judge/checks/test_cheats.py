@@ -148,16 +148,35 @@ def test_one_log_five_times_with_the_seeds_of_the_plan_is_found(copied):
     assert "equal_times" in findings_of(judged)
 
 
+@pytest.mark.parametrize(("factor", "found"), [(1.0, True), (1e-4, False)])
+def test_runs_of_a_moment_may_have_equal_times_by_chance(factor, found, copied):
+    """The times of the first run, with the qualities of the second."""
+    first, second = copied / "result_0.txt", copied / "result_1.txt"
+    for path in (first, second):
+        begun = start_of(path)
+        edit_log(path, lambda one, begun=begun: faster(one, begun, factor))
+    qualities = [line["value"] for line in events(second) if line["key"] == "eval_accuracy"]
+    lines = [dict(line) for line in events(first)]
+    for line, quality in zip(
+        (one for one in lines if one["key"] == "eval_accuracy"), qualities, strict=False
+    ):
+        line["value"] = min(quality + 0.001, 1.0)
+    second.write_text(
+        "".join(f"{TOKEN}{json.dumps(one | {'time_ms': one['time_ms'] + 3_600_000})}\n" for one in lines)
+    )
+    assert ("equal_times" in findings_of(judge(copied))) is found
+
+
 def faster(one, start, factor):
     return one | {"time_ms": round(start + (one["time_ms"] - start) * factor)}
 
 
+def events(path):
+    return [json.loads(line.partition(TOKEN)[2]) for line in path.read_text().splitlines()]
+
+
 def start_of(path):
-    return next(
-        one["time_ms"]
-        for one in (json.loads(line.partition(TOKEN)[2]) for line in path.read_text().splitlines())
-        if one["key"] == "run_start"
-    )
+    return next(one["time_ms"] for one in events(path) if one["key"] == "run_start")
 
 
 @pytest.mark.parametrize("anew", [False, True], ids=["records kept", "records written anew"])

@@ -27,6 +27,10 @@ from train_bench.rules.ruleset import BenchmarkRules
 CLOCKS_MS = 60_000
 """Largest tolerated difference between the clock of the planning host and those of the training hosts."""
 
+TELLING_SECONDS = 10.0
+"""Length of a run from which on all its times are equal to another's by copying alone. Of ten runs of 0.2 s, two have
+equal times in every few campaigns."""
+
 OUTLIER = 3.0
 """Factor from the median beyond which a run's speed is an outlier; on an idle machine speeds agree within a
 few hundredths."""
@@ -181,8 +185,8 @@ def against_each_other(
 
 
 def _alike(record: RunRecord, first: dict[str, RunRecord], rules: BenchmarkRules) -> Iterator[Finding]:
-    """Equal times or qualities of two runs, which never occur. `first` has the first run of each, and is added to.
-    Copies of whole files are found elsewhere."""
+    """Equal times or qualities of two runs, which never occur but in runs of a moment, whose times may be equal by
+    chance. `first` has the first run of each, and is added to. Copies of whole files are found elsewhere."""
     if record.started_ms is None or record.minutes is None or record.sha256 == NO_CONTENT:
         return
     evaluations = record.evaluations
@@ -190,7 +194,8 @@ def _alike(record: RunRecord, first: dict[str, RunRecord], rules: BenchmarkRules
     qualities = [(evaluation.position, evaluation.value) for evaluation in evaluations]
     same_times = first.setdefault(f"times {times} {record.minutes}", record)
     same_qualities = first.setdefault(f"qualities {qualities}", record)
-    if len(evaluations) > 1 and same_times.sha256 != record.sha256:
+    telling = record.minutes * 60 >= TELLING_SECONDS or same_qualities is same_times
+    if len(evaluations) > 1 and same_times.sha256 != record.sha256 and telling:
         name = Path(same_times.file).name
         message = (
             f"All evaluations and run_stop have the same times, to the millisecond, as those of {name}; "
