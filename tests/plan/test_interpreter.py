@@ -114,7 +114,7 @@ def test_two_environments_take_turns_and_the_comparison_names_the_difference(oth
         assert "and 9.9.9), interpreter (default and" in said
         compared = json.loads(typed("compare", str(tmp_path / "pair"), "--json").stdout)
         (one,) = compared["comparisons"]
-        assert [found["name"] for found in one["differences"]] == ["numpy", "interpreter"]
+        assert {found["name"] for found in one["differences"]} == {"numpy", "interpreter", "PYTHONPATH"}
         judged = json.loads(typed("judge", str(tmp_path / "pair" / "b"), "--json").stdout)
         findings = [one["check"] for run in judged["entries"][0]["runs"] for one in run["findings"]]
         assert "software" not in findings
