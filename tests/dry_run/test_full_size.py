@@ -38,7 +38,7 @@ FROZEN = {"maskrcnn": 222_400, "retinanet": 211_648}
 
 GFLOP = {
     "bert": 1_019.8,
-    "gpt_oss_20b": 208_460,
+    "gpt_oss_20b": 207_827,
     "llama31_8b": 474_356,
     "minigo": 0.971,
     "resnet": 24.30,
