@@ -602,7 +602,7 @@ def _break_zip(
         _sign_again(content)
     with zipfile.ZipFile(path, "w") as archive:
         for member, each in content.items():
-            with contextlib.suppress(ValueError, UnicodeError):
+            with contextlib.suppress(ValueError, UnicodeError, IndexError):  # of a name that begins with NUL
                 archive.writestr(member, each)
 
 
