@@ -223,6 +223,18 @@ def test_a_query_that_is_no_right_select_is_a_sentence_and_nothing_is_written(st
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("SELECT zeroblob(1000000000)", "A value of the query is larger than 64 MiB"),
+        ("SELECT zeroblob(40000000) FROM logs, logs AS other", "The answer is larger than 256 MiB"),
+    ],
+)
+def test_a_query_asks_for_no_more_memory_than_is_allowed(store, query, said):
+    with pytest.raises(RequestError, match=said):
+        history.select(store, query)
+
+
 def test_the_tables_of_names_from_logs_move_no_cursor_and_are_no_formulas(tmp_path, capsys):
     name = "=1+1\x1b[2J"
     folder = campaign(tmp_path / "campaign", variant=name)

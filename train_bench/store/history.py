@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sqlite3
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,7 +20,7 @@ from train_bench.judge.entry import Judgement
 from train_bench.judge.score import ScoredRun
 from train_bench.logs.log import NO_CONTENT
 from train_bench.store.feed import comparable
-from train_bench.store.schema import COLUMNS, to_read
+from train_bench.store.schema import COLUMNS, VALUE_BYTES, to_read
 
 EQUAL = (
     *(
@@ -90,6 +91,9 @@ READING = frozenset(
     {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 )
 
+ANSWER_BYTES = 2**28
+"""Memory of the rows that a user's own SELECT may give."""
+
 
 def history(path: Path, filters: Sequence[str]) -> dict[str, Any]:
     """The lines of the store at `path` that have a point for which all filters (`NAME=VALUE`) hold, with those points
@@ -123,16 +127,29 @@ def _row(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
 
 
 def select(path: Path, query: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """Columns and rows of one SELECT. Raises `RequestError` for wrong SQL and for anything but a SELECT: nothing is
-    written, and no other file is opened."""
+    """Columns and rows of one SELECT. Raises `RequestError` for wrong SQL, for anything but a SELECT, and for an answer
+    above `ANSWER_BYTES`: nothing is written, and no other file is opened."""
+    rows: list[tuple[Any, ...]] = []
+    size = 0
     with to_read(path) as connection:
         connection.set_authorizer(_authorize)
         try:
             cursor = connection.execute(query)
-            rows = [tuple(map(_plain_value, row)) for row in cursor]
+            for row in cursor:
+                rows.append(tuple(map(_plain_value, row)))
+                size += sys.getsizeof(rows[-1]) + sum(map(sys.getsizeof, rows[-1]))
+                if size > ANSWER_BYTES:
+                    raise RequestError(
+                        f"The answer is larger than {ANSWER_BYTES >> 20} MiB; ask for fewer columns, or add LIMIT N."
+                    )
         except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
             if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
                 raise
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_TOOBIG:
+                raise RequestError(
+                    f"A value of the query is larger than {VALUE_BYTES >> 20} MiB; ask for less, for example by "
+                    "substr(COLUMN, 1, 1000)."
+                ) from error
             raise RequestError(
                 f"Invalid SQL: {plain(str(error))}. Give one SELECT; the tables are entries and logs "
                 "(SELECT sql FROM sqlite_master prints their columns)."

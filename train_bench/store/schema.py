@@ -29,6 +29,9 @@ QUERY_SECONDS = 30.0
 STEPS = 100_000
 """Steps of SQLite after which a query can be interrupted."""
 
+VALUE_BYTES = 2**26
+"""Largest value that is read from a store or made by a query; the findings of a run are thousands of bytes."""
+
 INVALID_VALUES = (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError)
 """Errors raised by values of another type or size."""
 
@@ -193,6 +196,7 @@ def to_read(path: Path) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(address, uri=True, timeout=WAIT_SECONDS)) as connection:
             limit = QueryLimit()
             connection.set_progress_handler(limit, STEPS)
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES)
             connection.execute("PRAGMA query_only = 1")
             connection.execute("PRAGMA trusted_schema = 0")
             _refuse_others(path, connection)
