@@ -11,8 +11,8 @@ effect outside of a scratch folder (files, processes, sockets, environment), and
   nodes      answers of the nodes of a fleet
 
 Commands run in this process; no command of a plan is started. A call fails that takes `LIMIT_SECONDS` of the processor
-or `WALL_SECONDS`. What fails is kept under `--keep DIR`, and the exit code is 1 then. One seed gives one sequence of
-calls.
+(`TRAINING_SECONDS` where it trains), or `WALL_SECONDS`. What fails is kept under `--keep DIR`, and the exit code is 1
+then. One seed gives one sequence of calls.
 """
 
 from __future__ import annotations
@@ -55,9 +55,12 @@ from train_bench.errors import LaunchError
 from train_bench.plan import discover, process
 from train_bench.references.minigo import sgf
 from train_bench.run import system
+from train_bench.store import schema
 
 LOGS = discover.ROOT / "tests" / "logs" / "examples"
 LIMIT_SECONDS = 10.0
+TRAINING_SECONDS = 60.0
+"""Limit of `check`, which trains batches of a mini benchmark: 7 s of an idle processor."""
 WALL_SECONDS = 100
 KINDS = {
     "verbs": 2000,
@@ -116,6 +119,7 @@ class Fuzz:
     def act(self, folder: Path, verb: str, act: Callable[[], int]) -> None:
         """Do what returns an exit code; remember how it ended."""
         begun = time.process_time()
+        limit = TRAINING_SECONDS if verb in fuzz_verbs.TRAINING else LIMIT_SECONDS
         self.calls[verb] += 1
         failure: tuple[str, Exception | None] | None = None
         with (
@@ -124,9 +128,9 @@ class Fuzz:
             contextlib.redirect_stderr(io.StringIO()) as said,
         ):
             try:
-                code = _with_limit(lambda: guarded(act))
+                code = _with_limit(limit, lambda: guarded(act))
             except Hang as hang:
-                code, failure = -1, (f"no end within {LIMIT_SECONDS:g} s, at {hang}", None)
+                code, failure = -1, (f"no end within {limit:g} s, at {hang}", None)
             except Exception as error:
                 at = traceback.extract_tb(error.__traceback__)[-1]
                 place = f"{Path(at.filename).name}:{at.lineno}"
@@ -229,6 +233,7 @@ def fuzz_calls(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) -> Non
     (scratch / "verbs").mkdir()
     material = fuzz_verbs.make_whole(scratch / "verbs", _lay_out)
     join.BEGIN_SECONDS = 0.0  # host 0 begins nothing later
+    schema.QUERY_SECONDS = 2.0  # a query without an end is below the limit of the processor
     serve.Server.serve_forever = fuzz_verbs.serve_a_few  # type: ignore[assignment]
     arguments = list(sys.argv)
     for number in fuzz.numbers(count):
@@ -439,13 +444,13 @@ def _start_nothing() -> None:
     process.carry_out, process.answer, process.run_through = carry_out, answer, run_through
 
 
-def _with_limit(act: Callable[[], int]) -> int:
+def _with_limit(seconds: float, act: Callable[[], int]) -> int:
     def hang(_number: int, frame: FrameType | None) -> None:
         raise Hang("" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
 
     for number in (signal.SIGPROF, signal.SIGALRM):
         signal.signal(number, hang)
-    signal.setitimer(signal.ITIMER_PROF, LIMIT_SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     signal.alarm(WALL_SECONDS)
     try:
         return act()

@@ -38,6 +38,8 @@ PROGRAMS = frozenset(
     {"git", "lscpu", "nvidia-smi", "ssh-keygen", "cat", "sinfo", "scontrol", "sysctl", "ldconfig", "uname"}
 )
 """Programs that may be started: they read, and their names do not come from what is read."""
+OF_IMPORTS = frozenset({"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"})
+"""Variables that scikit-learn sets when it is imported, for OpenMP libraries that are loaded later."""
 DEVICES = ("/dev/null", "/dev/tty", "/dev/shm", "/proc/self", "/proc/thread-self")
 
 
@@ -106,7 +108,7 @@ class Effects:
 
 def _state() -> dict[str, Any]:
     return {
-        "environment": dict(os.environ),
+        "environment": {name: value for name, value in os.environ.items() if name not in OF_IMPORTS},
         "working folder": str(Path.cwd()),
         "processes": _children(),
         "threads": {thread.name for thread in threading.enumerate()},

@@ -503,6 +503,9 @@ BROKEN: dict[str, str] = {
 SLOW = frozenset({"plan", "prepare", "run", "rcp", "forecast", "accept", "check", "package", "verify"})
 """Verbs that compose a configuration or start the official checkers: one call in so many is of these."""
 
+TRAINING = frozenset({"check"})
+"""Verbs that train in their own process."""
+
 
 def lay_broken(
     rng: random.Random,

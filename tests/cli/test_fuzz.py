@@ -60,7 +60,13 @@ def test_an_effect_outside_of_the_folder_is_seen(what, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "what", ["open('inside/x', 'w')", "open('/dev/null', 'w')", "open('inside/link', 'a') if 0 else 0"]
+    "what",
+    [
+        "open('inside/x', 'w')",
+        "open('/dev/null', 'w')",
+        "open('inside/link', 'a') if 0 else 0",
+        "os.environ['KMP_INIT_AT_FORK'] = 'FALSE'",
+    ],
 )
 def test_what_is_done_inside_is_no_effect(what, tmp_path):
     assert effects_of(what, tmp_path) == "0"
