@@ -97,3 +97,15 @@ def test_a_whole_number_that_no_float_holds_is_refused():
     assert files.whole_number("9" * 300) == int("9" * 300)
     with pytest.raises(ValueError, match="more than 300 digits"):
         files.whole_number("1" + "0" * 400)
+
+
+@pytest.mark.parametrize("content", [None, "folder", "pipe", b"{", b"[1]", b"\xff", b'{"a": 1}'])
+def test_an_object_that_may_be_anything_is_empty_unless_it_is_one(tmp_path, content):
+    path = tmp_path / "system.json"
+    if content == "folder":
+        path.mkdir()
+    elif content == "pipe":
+        os.mkfifo(path)
+    elif content is not None:
+        path.write_bytes(content)
+    assert files.read_object(path) == ({"a": 1} if content == b'{"a": 1}' else {})

@@ -3,14 +3,13 @@ leave. Nothing is judged again."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from train_bench.core import files
+from train_bench.core.finite_number import finite_number
 from train_bench.core.job import jobs_of
-from train_bench.errors import TrainBenchError
 
 LARGEST = 1e9
 """Minutes of a score that may be shown; a file of others may state any."""
@@ -48,14 +47,14 @@ def find_campaigns(top: Path) -> list[Listed]:
 
 def describe_campaign(folder: Path) -> Listed | None:
     """A campaign by its files, which may be anybody's; None without a plan of runs that can be read."""
-    plan = _read(folder / "plan.json")
+    plan = files.read_object(folder / "plan.json")
     created, benchmark = plan.get("created"), plan.get("variant") or plan.get("benchmark")
     jobs = jobs_of(plan)
     if not (isinstance(created, str) and isinstance(benchmark, str) and jobs):
         return None
     if jobs[0].get("work", "train") != "train":  # a profile or another piece of work, and no campaign
         return None
-    score = _read(folder / "score.json")
+    score = files.read_object(folder / "score.json")
     valid = score.get("valid")
     runs = len(jobs)
     return Listed(
@@ -70,13 +69,5 @@ def describe_campaign(folder: Path) -> Listed | None:
 
 
 def _minutes(value: Any) -> float | None:
-    known = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
-    return float(value) if known else None
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        content = files.read_json(path) if path.is_file() else {}
-    except (TrainBenchError, OSError):
-        return {}
-    return content if isinstance(content, Mapping) else {}
+    minutes = finite_number(value, below=LARGEST)
+    return None if minutes is None else float(minutes)

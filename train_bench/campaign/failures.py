@@ -87,8 +87,4 @@ def _deaths_of_ranks(job: Job) -> tuple[Death, ...]:
 
 def state_of(path: Path) -> dict[str, Any]:
     """State file of a rank; empty if it cannot be read, because it is half written."""
-    try:
-        state = files.read_json(path)
-    except LogError:
-        return {}
-    return state if isinstance(state, dict) else {}
+    return files.read_object(path)

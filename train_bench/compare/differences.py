@@ -10,7 +10,7 @@ from typing import Any
 
 from train_bench.core import files
 from train_bench.core.job import jobs_of
-from train_bench.errors import LogError
+from train_bench.judge.checks.planned import mapping
 from train_bench.judge.entry import Judgement
 
 LONGEST = 60
@@ -64,40 +64,40 @@ def differences_as_json(a: Judgement, b: Judgement) -> list[dict[str, Any]] | No
 def _facts(judged: Judgement) -> Iterator[tuple[str, str, str]]:
     """Kind, name and value of everything that the plan and the system file state. Both may be anybody's files."""
     plan, machine = judged.location.plan_or_package, _machine(judged)
-    software = _mapping(plan.get("software"))
+    software = mapping(plan.get("software"))
     versions = {
         "train_bench": plan.get("train_bench"),
         "python": software.get("python", machine.get("python")),
-        **_mapping(software.get("packages", machine.get("packages"))),
+        **mapping(software.get("packages", machine.get("packages"))),
         "ruleset": plan.get("ruleset"),
-        "interpreter of the program": _mapping(software.get("program")).get("interpreter"),
+        "interpreter of the program": mapping(software.get("program")).get("interpreter"),
     }
     yield from _known("versions", versions)
-    reference = _mapping(software.get("reference"))
-    program = _mapping(software.get("program"))
+    reference = mapping(software.get("reference"))
+    program = mapping(software.get("program"))
     revisions = {
         "revision": plan.get("revision"),
         "source": software.get("sources"),
         "rules": plan.get("ruleset_digest"),
         "source of the reference": reference.get("digest"),
         "revision of the program": program.get("revision"),
-        **{f"{CONTENT}{name}": str(digest)[:12] for name, digest in _mapping(program.get("files")).items()},
+        **{f"{CONTENT}{name}": str(digest)[:12] for name, digest in mapping(program.get("files")).items()},
     }
     yield from _known("revision", revisions)
     memory = machine.get("memory_bytes")
     hardware = {**machine, "memory": f"{(memory + 2**29) // 2**30} GiB" if isinstance(memory, int) else None}
     yield from _known("hardware", {name: hardware.get(name) for name in HARDWARE})
-    yield from _known("options", {**_options(plan, machine), **_mapping(machine.get("environment"))})
+    yield from _known("options", {**_options(plan, machine), **mapping(machine.get("environment"))})
 
 
 def _options(plan: Mapping[str, Any], machine: Mapping[str, Any]) -> dict[str, Any]:
     job = next(iter(jobs_of(plan)), {})
-    config = _mapping(job.get("config", plan.get("config")))
-    hyperparameters = _mapping(config.get("hyperparameters"))
+    config = mapping(job.get("config", plan.get("config")))
+    hyperparameters = mapping(config.get("hyperparameters"))
     others = {name: value for name, value in config.items() if name not in (*REPEATED, "hyperparameters")}
-    request = _mapping(plan.get("request"))
-    launcher = _mapping(job.get("launcher_config"))
-    words = _mapping(job.get("command")).get("argv")
+    request = mapping(plan.get("request"))
+    launcher = mapping(job.get("launcher_config"))
+    words = mapping(job.get("command")).get("argv")
     command = (
         shlex.join([Path(str(words[0])).name, *map(str, words[1:])])
         if isinstance(words, list) and words
@@ -119,13 +119,9 @@ def _options(plan: Mapping[str, Any], machine: Mapping[str, Any]) -> dict[str, A
 
 
 def _machine(judged: Judgement) -> Mapping[str, Any]:
-    for path in (judged.location.folder / "system.json", judged.location.system_file):
-        if path is not None and path.is_file():
-            try:
-                return _mapping(files.read_json(path))
-            except LogError:
-                continue
-    return {}
+    paths = (judged.location.folder / "system.json", judged.location.system_file)
+    found = (files.read_object(path) for path in paths if path is not None)
+    return next(filter(None, found), {})
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
@@ -153,7 +149,3 @@ def _in_words(value: Any) -> str:
     if isinstance(value, list) and len(set(map(str, value))) == 1:
         return f"{len(value)} x {value[0]}"
     return f"{value:.12g}" if isinstance(value, float) else str(value)
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

@@ -33,7 +33,7 @@ from train_bench.compare.comparison import (
 )
 from train_bench.compare.independence import digests, only_seed
 from train_bench.core import files
-from train_bench.errors import LogError, RequestError
+from train_bench.errors import RequestError
 from train_bench.judge.entry import Judgement
 from train_bench.judge.score import Score
 from train_bench.judge.statistics import ALPHA, student_quantile
@@ -240,12 +240,9 @@ def started_ms(judged: Judgement) -> int:
 def task_and_system(judged: Judgement) -> tuple[Any, ...]:
     """Key that an entry shares with its history; the host name is no part of a system."""
     score = judged.score
-    try:
-        found = files.read_json(judged.location.folder / "system.json")
-    except LogError:
-        found = None
+    found = files.read_object(judged.location.folder / "system.json")
     keys = ("platform", "accelerators", "threads_per_rank")
-    system = [found.get(key) for key in keys] if isinstance(found, dict) else None
+    system = [found.get(key) for key in keys] if found else None
     return score.benchmark, score.target, score.division, score.system, score.world_size, system
 
 

@@ -145,6 +145,15 @@ def read_json(path: Path) -> Any:
         raise LogError(f"{path} cannot be read as JSON: {error}.") from error
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """Object of a JSON file that may be missing, damaged or of another type; empty then."""
+    try:
+        content = read_json(path)
+    except LogError:
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 def parse_json(content: bytes) -> Any:
     """Parse untrusted strict JSON. Raises `ValueError` or `RecursionError` for anything else."""
     value = json.loads(content.decode("utf-8"), parse_constant=_refuse)

@@ -366,14 +366,12 @@ def _single_log(rules: BenchmarkRules, verdicts: Sequence[RunVerdict]) -> str:
 
 def failed_runs(records: Sequence[RunRecord], verdicts: Sequence[RunVerdict], rules: BenchmarkRules) -> str:
     """Runs that do not count, by cause: a run that breaks rules may well have converged."""
-    slow = [
-        record.index
-        for record, verdict in zip(records, verdicts, strict=True)
-        if not verdict.converged and not _without_status(verdict)
-    ]
-    unsaid = [
-        record.index for record, verdict in zip(records, verdicts, strict=True) if _without_status(verdict)
-    ]
+    slow, unsaid = [], []
+    for record, verdict in zip(records, verdicts, strict=True):
+        if _without_status(verdict):
+            unsaid.append(record.index)
+        elif not verdict.converged:
+            slow.append(record.index)
     broken = [
         record.index
         for record, verdict in zip(records, verdicts, strict=True)

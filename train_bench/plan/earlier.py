@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.core import files
-from train_bench.errors import LogError
 
 LOOKED_AT = 100
 """Folders next to the planned one, by name from the last: their names begin with the time."""
@@ -22,8 +21,8 @@ def time_of_a_run(plan: Mapping[str, Any], folder: Path) -> str | None:
     `folder`, in words; None without one."""
     wanted = _kind(plan)
     for path in _scores(folder.parent):
-        if _kind(_read(path.with_name("plan.json"))) == wanted:
-            about = _time(_read(path))
+        if _kind(files.read_object(path.with_name("plan.json"))) == wanted:
+            about = _time(files.read_object(path))
             if about:
                 return f"about {about} a run, as in {path.parent}"
     return None
@@ -34,10 +33,10 @@ def times_of_runs(folder: Path) -> dict[str, str]:
     trained the benchmark as it is defined."""
     times: dict[str, str] = {}
     for path in _scores(folder):
-        plan = _read(path.with_name("plan.json"))
+        plan = files.read_object(path.with_name("plan.json"))
         variant = plan.get("variant")
         if isinstance(variant, str) and variant not in times and plan.get("changes") == []:
-            about = _time(_read(path))
+            about = _time(files.read_object(path))
             if about:
                 times[variant] = about
     return times
@@ -67,11 +66,3 @@ def _kind(plan: Mapping[str, Any]) -> list[Any]:
     shared = plan.get("shared")
     of_all = shared if isinstance(shared, dict) else {}
     return [*(plan.get(name) for name in ALIKE), *(of_all.get(name) for name in SHARED_ALIKE)]
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        content = files.read_json(path)
-    except LogError:
-        return {}
-    return content if isinstance(content, dict) else {}

@@ -12,6 +12,7 @@ from functools import cache
 from types import CodeType
 from typing import Any
 
+from train_bench.core.finite_number import finite_number
 from train_bench.rules.errata import Erratum
 from train_bench.rules.ruleset import BenchmarkRules
 
@@ -89,7 +90,7 @@ def _is_number(expression: str) -> bool:
 
 def _value(expression: str, values: Mapping[str, Any]) -> float | None:
     """None if a key is missing or no number."""
-    numbers = {key: value for key, value in values.items() if _counts(value)}
+    numbers = {key: value for key, value in values.items() if finite_number(value, below=LARGEST) is not None}
     try:
         return float(eval(_code(expression), {"__builtins__": {}, "ceil": math.ceil}, numbers))
     except (ArithmeticError, NameError, ValueError):
@@ -102,8 +103,7 @@ def _code(expression: str) -> CodeType:
 
 
 def _is_one_of(value: Any, due: Sequence[float | None]) -> bool:
-    return _counts(value) and any(one is not None and math.isclose(value, one, rel_tol=NEAR) for one in due)
-
-
-def _counts(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < LARGEST
+    number = finite_number(value, below=LARGEST)
+    return number is not None and any(
+        one is not None and math.isclose(number, one, rel_tol=NEAR) for one in due
+    )

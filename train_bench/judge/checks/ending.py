@@ -25,7 +25,7 @@ def check_end(case: LogCase) -> list[Finding]:
 
 def _misspelt_status(case: LogCase) -> list[Finding]:
     """`run_stop` without a status, or with a success in another spelling: not as a run that missed its target."""
-    stop = next(iter(case.log.events.of("run_stop")), None)
+    stop = case.log.events.first("run_stop")
     status = None if stop is None else stop.metadata.get("status")
     if (
         stop is None

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from train_bench.core.finite_number import finite_number
 from train_bench.judge.checks.campaign_checks import attempts_at
 from train_bench.judge.checks.case import EntryCase, ProgramFacts
 from train_bench.judge.checks.planned import mapping
@@ -197,5 +198,5 @@ def _of_program(case: EntryCase, check: str, message: str, value: float) -> Find
 
 def number(value: Any) -> float | None:
     """A finite number of a file, else None."""
-    known = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18
-    return float(value) if known and math.isfinite(value) else None
+    found = finite_number(value, below=1e18)
+    return None if found is None else float(found)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from train_bench.core.digits import significant
+from train_bench.core.finite_number import finite_number
 from train_bench.judge.checks.case import LogCase
 from train_bench.judge.finding import Finding, finding
 from train_bench.logs.log import Log
@@ -68,7 +69,8 @@ class _Named:
     """Numeric hyperparameters of a log."""
 
     def __init__(self, log: Log) -> None:
-        self._values = {event.key: float(event.value) for event in log.events if _is_number(event.value)}
+        numbers = ((event.key, finite_number(event.value, below=LARGEST)) for event in log.events)
+        self._values = {key: float(number) for key, number in numbers if number is not None}
 
     def of(self, *endings: str) -> dict[str, float]:
         """Hyperparameters whose key has this ending."""
@@ -107,10 +109,7 @@ class _Named:
 
 
 def _rate(value: Any) -> float:
-    if not _is_number(value) or value < 0:
+    rate = finite_number(value, below=LARGEST)
+    if rate is None or rate < 0:
         raise ValueError("no learning rate")
-    return float(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < LARGEST
+    return float(rate)

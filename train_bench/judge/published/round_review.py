@@ -13,10 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from train_bench.core import files
 from train_bench.core.escape import plain
+from train_bench.core.finite_number import finite_number
 from train_bench.judge.checks.campaign_checks import Changes
 from train_bench.judge.checks.ending import malformed
 from train_bench.judge.checks.submission import accelerators_of, count_of, description_of
@@ -224,8 +225,8 @@ def _batch(
         )
         yield _finding(file, "parallelism", message, key="micro_batch_size", value=micro)
     for key in PER_ACCELERATOR:
-        local = values.get(key)
-        if not _is_number(local) or local <= 0 or not batch_size:
+        local = _number_of(values.get(key))
+        if local is None or local <= 0 or not batch_size:
             continue
         shares = (batch_size / local, batch_size / local / steps)
         if not any(share >= 0.5 and _divides(share, accelerators) for share in shares):
@@ -296,7 +297,7 @@ def _contradiction(path: Path, values: Mapping[str, Any]) -> tuple[str, float, f
         content = files.read_bytes(path, largest=LARGEST_CONFIGURATION)
     except OSError:
         return None
-    numbers = {key.casefold(): (key, value) for key, value in values.items() if _is_number(value)}
+    numbers = {key.casefold(): (key, value) for key, value in values.items() if _number_of(value) is not None}
     last: dict[str, float] = {}
     for name, text in SETTING.findall(content):
         try:
@@ -440,7 +441,7 @@ def _usual(summaries: Iterable[LogSummary]) -> dict[str, Any]:
 
 
 def _short(value: Any) -> str:
-    return f"{value:g}" if _is_number(value) else plain(str(value))[:LONGEST_TOLD]
+    return f"{value:g}" if _number_of(value) is not None else plain(str(value))[:LONGEST_TOLD]
 
 
 def _plain_precision(word: str) -> str:
@@ -459,11 +460,12 @@ def _divides(share: float, accelerators: int) -> bool:
 
 
 def _whole(value: Any) -> int | None:
-    return int(value) if _is_number(value) and value == int(value) and value > 0 else None
+    number = _number_of(value)
+    return int(number) if number is not None and number == int(number) and number > 0 else None
 
 
-def _is_number(value: Any) -> TypeGuard[int | float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18
+def _number_of(value: Any) -> float | None:
+    return finite_number(value, below=1e18)
 
 
 def _number(ruleset: str) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from train_bench.compare.campaign_table import FIRST
 from train_bench.core import files
-from train_bench.errors import LogError, RequestError, UnknownName
+from train_bench.errors import RequestError, UnknownName
 from train_bench.judge import rcp
 from train_bench.judge.allowed_values import allowed_values
 from train_bench.judge.checks.submission import description_of
@@ -326,11 +326,7 @@ def _system(judgement: Judgement) -> dict[str, Any]:
     described = dict(description_of(judgement.location))
     if described or not judgement.location.plan:
         return described
-    try:
-        content = files.read_json(judgement.location.folder / "system.json")
-    except LogError:
-        return {}
-    return content if isinstance(content, dict) else {}
+    return files.read_object(judgement.location.folder / "system.json")
 
 
 def _size(system: Mapping[str, Any], world_size: int | None) -> int | None:
