@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from train_bench import Benchmark
-from train_bench.errors import LaunchError, OutOfOrder, RequestError
+from train_bench.errors import LaunchError, OutOfOrder, RequestError, WriteError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -382,3 +383,25 @@ def test_the_import_loads_nothing_heavy():
         [sys.executable, "-c", program], capture_output=True, check=True, text=True, env={**os.environ}
     )
     assert not {"torch", "numpy", "yaml", "cattrs", "hydra", "mlperf_logging"} & set(loaded.stdout.split())
+
+
+@pytest.mark.parametrize("decided", [True, False])
+def test_a_results_folder_that_was_removed_is_a_sentence(tmp_path, capsys, decided):
+    run = benchmark(tmp_path / "results")
+    run.announce(**VALUES)
+    run.init_start()
+    run.weights_initialized("weight")
+    run.init_stop()
+    run.run_start(train_samples=1000, eval_samples=100)
+    shutil.rmtree(tmp_path / "results")
+    if decided:
+        run.block_start()
+        run.eval_start()
+        with pytest.raises(WriteError, match="cannot be written"):
+            run.report(top1=0.9)
+    else:
+        run._end()
+    said = capsys.readouterr().err
+    assert said.count("cannot be written") == (0 if decided else 1)
+    run._end()
+    assert not (tmp_path / "results").exists()

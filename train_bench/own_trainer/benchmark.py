@@ -30,8 +30,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from train_bench import __version__
+from train_bench.core.files import cannot_write
 from train_bench.core.signals import handle_ending
-from train_bench.errors import OutOfOrder, RequestError
+from train_bench.errors import OutOfOrder, RequestError, WriteError
 from train_bench.own_trainer import job
 from train_bench.own_trainer.ranks import Broadcast, OwnRanks
 from train_bench.progress import Mark, Progress, Unit
@@ -386,7 +387,10 @@ class Benchmark:
             return  # a forked child ends by itself
         if not self.done:
             self._clock.abort()
-        self._close()
+        try:
+            self._close()
+        except WriteError as error:  # nobody catches what is raised at the exit
+            sys.stderr.write(f"train_bench: {error}\n")
 
     def _terminated(self, number: int, _frame: FrameType | None) -> None:
         self._end()
@@ -395,10 +399,13 @@ class Benchmark:
 
     def _close(self) -> None:
         assert self._log is not None
-        self._log.close()
         atexit.unregister(self._end)
-        if not self._job.of_campaign and self.rank == 0:
-            self._job.log.replace(self._job.log.with_suffix(""))
+        try:
+            self._log.close()
+            if not self._job.of_campaign and self.rank == 0:
+                self._job.log.replace(self._job.log.with_suffix(""))
+        except OSError as error:
+            raise cannot_write(self._job.log, error) from error
 
 
 def _number(value: Any) -> Any:
