@@ -10,6 +10,7 @@ import pytest
 from tests.fake_campaigns import make
 from train_bench.campaign import command_trust, preflight, runner, start
 from train_bench.campaign.join import take_part
+from train_bench.cli.commands import verify
 from train_bench.cli.conclude import say
 from train_bench.core.job import Job
 from train_bench.errors import RequestError
@@ -143,6 +144,45 @@ def test_what_reaches_beyond_this_process_is_shown_and_needs_trust(begun, monkey
         start.reopen(folder, trusted=False, warn=lambda text: None)
     start.reopen(folder, trusted=True, warn=lambda text: None)
     start.reopen(folder, trusted=False, warn=lambda text: None)  # it is remembered
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"command": {"argv": ["touch", "evil"], "cwd": "/"}},
+        {"python": "/tmp/evil"},
+        {"drop_caches": True, "drop_caches_command": "touch evil"},
+        {"nproc_per_node": 512},
+    ],
+)
+def test_a_plan_whose_later_run_does_more_than_the_first_is_refused(begun, change):
+    folder = begun.jobs[0].folder
+    changed(folder, lambda plan: plan["jobs"][-1].update(change))
+    with pytest.raises(RequestError, match="another run 4 than run 0, in more than its seed"):
+        start.reopen(folder, trusted=True, warn=lambda text: None)
+
+
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        (lambda plan: plan["shared"]["config"]["data"].update(workers=5000), "5000 loader processes"),
+        (lambda plan: plan["shared"].update(threads_per_rank=10**6), "1000000 threads"),
+    ],
+)
+def test_more_processes_or_threads_than_processors_need_trust(begun, change, shown):
+    folder = begun.jobs[0].folder
+    changed(folder, change)
+    with pytest.raises(RequestError, match=f"{shown} in each rank .*Add trust=true"):
+        start.reopen(folder, trusted=False, warn=lambda text: None)
+
+
+def test_ranks_are_verified_by_a_launcher_of_others_only_if_it_is_named_here(begun, capsys):
+    folder = begun.jobs[0].folder
+    changed(folder, of_launcher("horovod", hosts=["evil.example", "evil2.example"], nodes=2))
+    assert verify.main([str(folder)]) == 2
+    assert "Name the launcher here" in capsys.readouterr().err
+    assert verify.main([str(folder), "launcher=inline"]) == 2
+    assert "has no result yet" in capsys.readouterr().err
 
 
 def test_ssh_to_the_hosts_of_a_plan_needs_trust(begun):

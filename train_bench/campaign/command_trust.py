@@ -3,13 +3,15 @@ start any number of processes: only for plans that this user has begun or truste
 
 from __future__ import annotations
 
+import os
 import shlex
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from enum import Enum
 from typing import Any
 
 from train_bench.core import begun_plans, files, plugins
-from train_bench.core.job import plan_digest
+from train_bench.core.job import Job, plan_digest
 from train_bench.errors import RequestError
 from train_bench.observers.tracking import NONE
 from train_bench.plan import discover
@@ -53,7 +55,8 @@ def external_effects(plan: Plan) -> list[str]:
         effects.append(f"python={job.python}")
     if request.get("energy_command") is not None:
         effects.append(f"energy_command={request['energy_command']}")
-    effects += _of_launcher(plan)
+    effects += launcher_effects(plan)
+    effects += _of_processes(job)
     if job.drop_caches:
         by = "" if job.drop_caches_command is None else f" by {job.drop_caches_command}"
         effects.append(f"drop_caches=true{by}")
@@ -64,7 +67,18 @@ def external_effects(plan: Plan) -> list[str]:
     return effects
 
 
-def _of_launcher(plan: Plan) -> list[str]:
+def refuse_launcher(plan: Plan, work: str) -> None:
+    """Raise `RequestError` for `work` that would start ranks by the launcher of a campaign that this user has not
+    begun or trusted."""
+    effects = launcher_effects(plan)
+    if effects and not begun_plans.is_remembered(begun_plans.TRUSTED, _digest(plan)):
+        raise RequestError(
+            f"{work} would start ranks as the campaign in {plan.jobs[0].folder} says, which you have neither started "
+            f"nor trusted before: {effects[0]}. Name the launcher here, for example launcher=inline."
+        )
+
+
+def launcher_effects(plan: Plan) -> list[str]:
     """The launcher with its options, if it starts more than one rank on this host."""
     job = plan.jobs[0]
     given = _given_options(plan)
@@ -74,6 +88,20 @@ def _of_launcher(plan: Plan) -> list[str]:
     options = f" ({', '.join(given)})" if given else ""
     queue = " in its queue" if discover.has_queue(plan.launcher) else ""
     return [f"launcher={plan.launcher} with {job.world_size} rank(s) on {job.nodes} host(s){queue}{options}"]
+
+
+def _of_processes(job: Job) -> list[str]:
+    """Loader processes or threads of a rank, if they are more than this host has processors."""
+    here = os.cpu_count() or 1
+    counts = (("loader processes", _loader_processes(job.config)), ("threads", job.threads_per_rank or 0))
+    return [f"{count} {what} in each rank ({here} processors here)" for what, count in counts if count > here]
+
+
+def _loader_processes(config: Mapping[str, Any]) -> int:
+    """Largest number of `workers` in a configuration."""
+    inside = (_loader_processes(value) for value in config.values() if isinstance(value, Mapping))
+    own = config.get("workers")
+    return max([own if isinstance(own, int) else 0, *inside])
 
 
 def _given_options(plan: Plan) -> list[str]:

@@ -19,7 +19,7 @@ from train_bench.campaign.failures import BY_BUDGET, deaths, failed_runs
 from train_bench.campaign.hosts import HostsFile
 from train_bench.core import begun_plans, files, rank_messages
 from train_bench.core.event import Event
-from train_bench.core.job import WEIGHTS, Job
+from train_bench.core.job import OF_ONE_JOB, WEIGHTS, Job
 from train_bench.energy.meter import Meter, discard_readings, parse_options
 from train_bench.errors import Interrupted, LaunchError, RequestError
 from train_bench.judge.live import LiveCheck
@@ -117,6 +117,9 @@ def validate_plan(plan: Plan) -> str | None:
         if configured != planned:
             return f"plan.json has {name}={planned}, but its runs are configured with {configured}."
     benchmark = cattrs.structure(job.config, discover.reference_config(plan.reference))
+    for other in plan.jobs[1:]:  # trust and preflight look at the first
+        if replace(other, **{name: getattr(job, name) for name in OF_ONE_JOB}) != job:
+            return f"plan.json has another run {other.index} than run 0, in more than its seed."
     return discover.launcher(config).refuse(benchmark)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import cattrs
 from rich.console import Console
 
-from train_bench.campaign import lock, rank_job, runner
+from train_bench.campaign import command_trust, lock, rank_job, runner
 from train_bench.cli import campaign_paths, composing
 from train_bench.cli.arguments import Parser
 from train_bench.cli.composing import Answer
@@ -92,7 +92,9 @@ def _elsewhere(planned: Plan, request: Request, overrides: Sequence[str]) -> Pla
     named = {word.partition("=")[0].partition(".")[0] for word in overrides}
     job = planned.jobs[0]
     changes: dict[str, Any] = {}
-    if "launcher" in named:
+    if "launcher" not in named:
+        command_trust.refuse_launcher(planned, WORK)
+    else:
         launcher = request.config.launcher
         changes |= {
             "launcher": launcher.name,
