@@ -133,19 +133,30 @@ def test_of_the_published_entries_none_is_near_the_bound():
     [
         ("NVIDIA A100-SXM4-80GB (400W)", "fp8", 312),
         ("NVIDIA H200-SXM5-141GB", "fp8", 1979),
-        ("NVIDIA H200-SXM5-141GB", "bf16", 990),
-        ("NVIDIA Blackwell GPU (B200-SXM-180GB)", "bf16", 2500),
+        ("NVIDIA H200-SXM5-141GB", "bf16", 989.5),
+        ("NVIDIA Blackwell GPU (B200-SXM-180GB)", "bf16", 2250),
         ("NVIDIA Blackwell Ultra GPU (GB300)", "fp8", 5000),
         ("Habana Gaudi2", "bf16", 432),
         ("Intel(R) Gaudi(R) 2 AI Accelerator", "bf16", 432),
         ("Graphcore Bow IPU", "bf16", 350),
         ("TPU-v5p", "bf16", 459),
         ("NVIDIA L40S", "fp8", 733),
-        ("AMD Instinct MI325X 256GB HBM3E", "bf16", 1308),
+        ("AMD Instinct MI325X 256GB HBM3E", "bf16", 1307.4),
     ],
 )
 def test_an_accelerator_is_known_by_the_words_of_its_name(name, format_, tflops):
     assert hardware.accelerator_peak(name, format_) == tflops * 1e12
+
+
+def test_a_peak_has_a_source_and_is_the_product_of_units_and_clock_where_these_are_named():
+    products = 0
+    for row in hardware._rows(hardware.PEAKS):
+        assert row["source"] and row["checked"], row
+        if found := re.search(r"(\d+) (?:SM|CU) x (\d+) x ([\d.]+) GHz", row["checked"]):
+            units, flop, gigahertz = map(float, found.groups())
+            assert units * flop * gigahertz / 1000 == pytest.approx(row["bf16"], rel=1e-3), row
+            products += 1
+    assert products > 10
 
 
 @pytest.mark.parametrize("name", ["TPU", "Habana Gaudi", "Ascend 310", "", "H1000", "MI300A"])

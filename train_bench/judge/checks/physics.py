@@ -9,9 +9,7 @@ from typing import Any
 from train_bench.core import files
 from train_bench.core.digits import significant
 from train_bench.core.job import jobs_of
-from train_bench.errors import LogError
 from train_bench.judge.checks.case import EntryCase
-from train_bench.judge.checks.planned import mapping
 from train_bench.judge.checks.submission import accelerators_of
 from train_bench.judge.checks.unverifiable import ran_as
 from train_bench.judge.finding import REVIEW, Finding
@@ -68,11 +66,7 @@ def _peak(case: EntryCase, format_: str) -> tuple[float, str] | None:
     if not jobs_of(case.location.plan):
         count, name = accelerators_of(case.location)
         return None if not count or name is None else _of_accelerators(count, name, format_)
-    try:
-        machine = mapping(files.read_json(case.folder / "system.json"))
-    except LogError:
-        return None
-    return _of_campaign(case, machine, format_)
+    return _of_campaign(case, files.read_object(case.folder / "system.json"), format_)
 
 
 def _of_campaign(case: EntryCase, machine: Mapping[str, Any], format_: str) -> tuple[float, str] | None:
