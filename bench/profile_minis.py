@@ -23,6 +23,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from train_bench.plan import discover
 
@@ -42,7 +43,11 @@ def main() -> None:
             began = time.perf_counter()
             if not (path / "profile.json").is_file():
                 shutil.rmtree(path, ignore_errors=True)  # one that was interrupted
-                _profile(path, [f"benchmark={variant}", f"device={options.device}", *RANKS[ranks], *overrides], options)
+                _profile(
+                    path,
+                    [f"benchmark={variant}", f"device={options.device}", *RANKS[ranks], *overrides],
+                    options,
+                )
             found.append(path)
             content = json.loads((path / "profile.json").read_text())
             named.append(1 - sum(row["share"] for row in content["waterfall"] if row["kind"] == "rest"))
@@ -77,7 +82,7 @@ def _profile(path: Path, words: list[str], options: argparse.Namespace) -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
-def _print(what: str, content: dict, named: float) -> None:
+def _print(what: str, content: dict[str, Any], named: float) -> None:
     levels = ", ".join(
         f"{row['name']} {row['overhead']['median']:+.1%} ({row['overhead']['low']:+.1%} to "
         f"{row['overhead']['high']:+.1%}; {row['overhead']['processor']:+.1%} of processor time)"
@@ -91,10 +96,12 @@ def _print(what: str, content: dict, named: float) -> None:
         print(f"  note: {note}", flush=True)
 
 
-def _print_bounds(bounds: list[tuple[str, int, dict]]) -> None:
+def _print_bounds(bounds: list[tuple[str, int, dict[str, Any]]]) -> None:
     """A row a profile, the smallest ratio of bound and step first."""
     device = "/".join(sorted({content["device"] for _, _, content in bounds}))
-    print(f"\n| Benchmark on {device} | ranks | step (ms) | bound (ms) | ratio | largest part of the gap | data |")
+    print(
+        f"\n| Benchmark on {device} | ranks | step (ms) | bound (ms) | ratio | largest part of the gap | data |"
+    )
     print("|---|---|---|---|---|---|---|")
     for variant, ranks, content in sorted(bounds, key=lambda row: row[2]["bound"]["ratio"]):
         bound, window = content["bound"], content["window"]

@@ -1,7 +1,7 @@
-"""Startup time of `train-bench list` and `train-bench judge`, against an empty Python.
+"""Startup time of verbs and of a rank, against an empty Python and `import torch`.
 
-Prints the median wall time of each over interleaved rounds; the last line is `ratio`, the time of `list`
-over that of an empty Python.
+Prints a table of the median wall and processor seconds over interleaved rounds; the last line is `ratio`, the wall time
+of `list` over that of an empty Python.
 
     python bench/startup.py [CAMPAIGN_FOLDER]
 
@@ -10,15 +10,25 @@ Without a folder, a one-run campaign is made first.
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 ROUNDS = 9
 PROGRAM = [sys.executable, "-m", "train_bench"]
+RANK = "import train_bench.run.rank, train_bench.run.timed_run, references.resnet.task"
+
+
+class Taken(NamedTuple):
+    """Wall and processor seconds of a process and its children."""
+
+    wall: float
+    processor: float
 
 
 def main() -> None:
@@ -29,22 +39,32 @@ def main() -> None:
             "empty python": [sys.executable, "-c", ""],
             "train-bench list": [*PROGRAM, "list"],
             "train-bench judge": [*PROGRAM, "judge", folder],
+            "train-bench report": [*PROGRAM, "report", folder, "--to", f"{scratch}/report.html"],
+            "import torch": [sys.executable, "-c", "import torch"],
+            "modules of a rank": [sys.executable, "-c", RANK],
         }
-        seconds: dict[str, list[float]] = {name: [] for name in commands}
+        taken: dict[str, list[Taken]] = {name: [] for name in commands}
         for _ in range(ROUNDS + 1):
             for name, command in commands.items():
-                seconds[name].append(_time(command))
-    medians = {name: statistics.median(values[1:]) for name, values in seconds.items()}
-    for name, median in medians.items():
-        print(f"{name:18} {median:.3f} s")
-    print(f"ratio judge {medians['train-bench judge'] / medians['empty python']:.2f}")
-    print(f"ratio {medians['train-bench list'] / medians['empty python']:.2f}")
+                taken[name].append(_time(command))
+    print("| Start | wall (s) | processor (s) |\n|---|---|---|")
+    walls = {name: statistics.median(one.wall for one in values[1:]) for name, values in taken.items()}
+    for name, values in taken.items():
+        processor = statistics.median(one.processor for one in values[1:])
+        print(f"| `{name}` | {walls[name]:.3f} | {processor:.3f} |")
+    print(f"ratio rank over torch {walls['modules of a rank'] / walls['import torch']:.2f}")
+    print(f"ratio judge {walls['train-bench judge'] / walls['empty python']:.2f}")
+    print(f"ratio {walls['train-bench list'] / walls['empty python']:.2f}")
 
 
-def _time(command: list[str]) -> float:
-    start = time.perf_counter()
+def _time(command: list[str]) -> Taken:
+    start, before = time.perf_counter(), os.times()
     subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
-    return time.perf_counter() - start
+    wall, after = time.perf_counter() - start, os.times()
+    return Taken(
+        wall,
+        after.children_user - before.children_user + after.children_system - before.children_system,
+    )
 
 
 def _campaign(folder: Path) -> str:
