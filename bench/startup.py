@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 ROUNDS = 9
 PROGRAM = [sys.executable, "-m", "train_bench"]
-RANK = "import train_bench.run.rank, train_bench.run.timed_run, references.resnet.task"
+RANK = "import train_bench.run.rank, train_bench.run.timed_run, train_bench.references.resnet.task"
 
 
 class Taken(NamedTuple):
