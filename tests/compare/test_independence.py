@@ -1,6 +1,7 @@
 """Repeats that are no evidence: one seed for all runs, copies of logs, the same campaign on both sides."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 
@@ -13,8 +14,10 @@ from train_bench.compare.comparison import usable
 from train_bench.compare.equal_convergence import equal_convergence
 from train_bench.errors import RequestError
 from train_bench.judge.tree import judge_folder
+from train_bench.logs.record import Evaluated, read_record
 from train_bench.report import comparison as report
 from train_bench.report import gate as gate_report
+from train_bench.rules import ruleset
 
 SECONDS = [60.0, 61.0, 62.0, 63.0, 64.0]
 
@@ -35,6 +38,11 @@ def score_of(folder):
 
 def compared(*folders, options=()):
     return typed("compare", *map(str, folders), "--ruleset", "mini-1.0", *options)
+
+
+def later(text, milliseconds):
+    """A log that is moved in time."""
+    return re.sub(r'"time_ms": (\d+)', lambda match: f'"time_ms": {int(match[1]) + milliseconds}', text)
 
 
 def test_an_entry_is_not_compared_with_its_copy(tmp_path):
@@ -62,8 +70,9 @@ def test_logs_of_both_sides_and_copies_within_one_do_not_count(tmp_path):
         lambda text: text.replace("\n", "\r\n"),
         lambda text: text.replace(":::MLLOG", "0: :::MLLOG"),
         lambda text: text.replace('"value": 100', '"value": 900'),
+        lambda text: later(text.replace('"value": 100', '"value": 900'), 86_400_000),
     ],
-    ids=["blank line", "line ends", "prefix", "seed"],
+    ids=["blank line", "line ends", "prefix", "seed", "another day and seed"],
 )
 def test_a_copy_in_other_bytes_is_a_copy(tmp_path, change):
     a = folder_of(tmp_path / "a")
@@ -80,6 +89,29 @@ def test_a_copy_in_other_bytes_is_a_copy(tmp_path, change):
     assert (
         score["null_reasons"]["ci95_minutes"] == "a log is a copy of another, so the runs are not independent"
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "copy"),
+    [
+        ({}, True),
+        ({"minutes": 0.1}, False),
+        ({"evaluations": 1}, False),
+        ({"clock": 1000}, False),
+    ],
+    ids=["of a minute", "of six seconds", "of one evaluation", "by a clock of whole seconds"],
+)
+def test_equal_durations_of_a_long_run_are_those_of_a_copy(tmp_path, change, copy):
+    rules = ruleset.load("mini-1.0").benchmark("resnet_mini")
+    record, _ = read_record(folder_of(tmp_path / "a") / "result_0.txt", rules)
+    digests = []
+    for day, seed in ((0, 1), (86_400_000, 2)):
+        clock, count = change.get("clock", 1), change.get("evaluations", 3)
+        since = [(20_000 + 13_577 * at) // clock * clock for at in range(count)]
+        evaluations = tuple(Evaluated(float(at), 0.5, day + time, at) for at, time in enumerate(since))
+        one = replace(record, started_ms=day, minutes=change.get("minutes", 1.0), seed=seed)
+        digests.append(replace(one, evaluations=evaluations).times_digest)
+    assert (digests[0] == digests[1]) is copy
 
 
 @pytest.fixture

@@ -21,15 +21,11 @@ from train_bench.judge.checks.case import EntryCase, LogCase
 from train_bench.judge.checks.planned import Planned, count, mapping
 from train_bench.judge.finding import BREAKS, REVIEW, Finding, finding
 from train_bench.logs.log import NO_CONTENT, Log
-from train_bench.logs.record import SUCCESS, RunRecord
+from train_bench.logs.record import SUCCESS, TELLING_SECONDS, RunRecord
 from train_bench.rules.ruleset import BenchmarkRules
 
 CLOCKS_MS = 60_000
 """Largest tolerated difference between the clock of the planning host and those of the training hosts."""
-
-TELLING_SECONDS = 10.0
-"""Length of a run from which on all its times are equal to another's by copying alone. Of ten runs of 0.2 s, two have
-equal times in every few campaigns."""
 
 OUTLIER = 3.0
 """Factor from the median beyond which a run's speed is an outlier; on an idle machine speeds agree within a
