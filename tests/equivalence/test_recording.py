@@ -1,6 +1,8 @@
 """A recording is a folder that anybody may have damaged: it is read whole, or refused in a sentence."""
 
+import io
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -65,6 +67,24 @@ def test_facts_of_another_type_are_refused(tmp_path, change):
 def test_arrays_of_text_are_refused(tmp_path):
     with pytest.raises(LogError, match="does not hold numbers"):
         recording.read(written(tmp_path / "a", arrays=ARRAYS | {"forward/0/weight": np.array(["a"])}))
+
+
+def test_arrays_that_name_more_bytes_than_there_are_take_no_memory(tmp_path):
+    path = written(tmp_path / "a") / "rank_0.npz"
+    header = io.BytesIO()
+    claim = {"descr": "<f8", "fortran_order": False, "shape": (10**12,)}
+    np.lib.format.write_array_header_1_0(header, claim)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("forward/1/weight.npy", header.getvalue() + bytes(64))
+    with pytest.raises(LogError, match="Record it again"):
+        recording.read(tmp_path / "a")
+
+
+def test_arrays_that_are_inflated_beyond_the_memory_are_refused(tmp_path, monkeypatch):
+    folder = written(tmp_path / "a")
+    monkeypatch.setattr(recording, "MEMORY_BYTES", 100)
+    with pytest.raises(LogError, match="larger than the memory of this host"):
+        recording.read(folder)
 
 
 @pytest.mark.parametrize("rung", ["forward", "gradients", "step", "evaluation"])

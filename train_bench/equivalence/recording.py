@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from train_bench.core import files
 from train_bench.errors import LogError
 
 MOST_RANKS = 100_000
+
+MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+"""Memory of this host."""
 
 INVALID = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 """Errors raised by content of another type or size."""
@@ -143,11 +147,33 @@ def _facts(folder: Path, rank: int) -> dict[str, Any]:
     return value
 
 
+def _refuse_inflated(file: BinaryIO) -> None:
+    """Raise `ValueError` for an archive with an array of more bytes than its member has, and `MemoryError` for one that
+    is larger than the memory of this host: a small file may name, or be inflated to, any size."""
+    with zipfile.ZipFile(file) as archive:
+        if sum(member.file_size for member in archive.infolist()) > MEMORY_BYTES:
+            raise MemoryError
+        for member in archive.infolist():
+            with archive.open(member) as opened:
+                old = np.lib.format.read_magic(opened) == (1, 0)
+                read = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0
+                shape, _, dtype = read(opened)
+            if math.prod(shape) * dtype.itemsize > member.file_size:
+                raise ValueError(f"{member.filename} has fewer bytes than its array")
+    file.seek(0)
+
+
 def _arrays(folder: Path, rank: int) -> dict[str, np.ndarray]:
     path = folder / f"rank_{rank}.npz"
     try:
-        with files.opened(path) as file, np.load(file, allow_pickle=False) as found:
-            return dict(found)
+        with files.opened(path) as file:
+            _refuse_inflated(file)
+            with np.load(file, allow_pickle=False) as found:
+                return dict(found)
+    except MemoryError as error:
+        raise LogError(
+            f"{path} has arrays that are larger than the memory of this host; record fewer steps."
+        ) from error
     except (EOFError, OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         what = error.strerror if isinstance(error, OSError) else "it is no whole archive of arrays"
         raise LogError(f"{path} cannot be read: {what}. Record it again.") from error
