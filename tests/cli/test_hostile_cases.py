@@ -87,7 +87,10 @@ def test_a_hostile_case_is_answered_in_words(name, base, resnet, tmp_path):
     said = ended.stdout + ended.stderr
     assert re.search(SEEN[name], said), said
     if name == "liar-of-an-own-trainer":
-        assert "Not verifiable: the quality, which the program alone measured" in said
+        assert (
+            "Not verifiable: the quality, which the program alone measured, and with it that it trained"
+            in said
+        )
         assert "the clock is that of train_bench" not in said
     if name == "quadratic-weights-lines":
         few, _, many = (float(seconds) for seconds in re.findall(r"lines (\d+\.\d+) s", said))

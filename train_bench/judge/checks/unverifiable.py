@@ -34,7 +34,10 @@ SEEN_CLOCK = (
     "train_bench saw run_start and run_stop arrive as far apart as the log has them, to 5 % and 2.5 s"
 )
 NOT_SEEN = "the clock, which is the program's own"
-QUALITY = "the quality, which the program alone measured"
+QUALITY = (
+    "the quality, which the program alone measured, and with it that it trained (a program that computes something "
+    "else looks alike)"
+)
 NO_EARLY_DATA = "no data access before run_start"
 
 
@@ -125,8 +128,8 @@ def check_program_log(case: LogCase) -> Iterator[Finding]:
             names = ", ".join(map(str, opened["first"])) if isinstance(opened.get("first"), list) else ""
             message = (
                 f"{opened['files']} file(s) of {opened.get('folder')} were opened before run_start by a process "
-                f"of its host, the first of them {names}. Before the clock starts, sizes and names of the data may be "
-                "read, but no samples."
+                "of its host, this program or another one that shares the folder, the first of them "
+                f"{names}. Before the clock starts, sizes and names of the data may be read, but no samples."
             )
             yield finding(record, rules, "data", message, line=event.line, key=event.key, grade=REVIEW)
         elif event.key == LARGEST_DELAY_MS and _number(event.value) > DELAY_BOUND_MS:
