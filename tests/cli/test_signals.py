@@ -76,3 +76,15 @@ def test_a_second_signal_does_not_end_the_clean_up(actions):
         signal.raise_signal(signal.SIGUSR1)
     signal.raise_signal(signal.SIGUSR1)
     signal.raise_signal(signal.SIGTERM)
+
+
+def test_an_interruption_within_generated_code_is_exit_code_1(tmp_path, monkeypatch):
+    """As while a dataclass is made: CPython would end by SIGINT, though the exception is caught."""
+    text = "import sys; from train_bench.cli.exit_codes import guarded\n"
+    text += "sys.exit(guarded(lambda: exec('raise KeyboardInterrupt')))"
+    (tmp_path / "interrupted.py").write_text(text)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
+    ended = subprocess.run(
+        [sys.executable, "-m", "interrupted"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (ended.returncode, ended.stderr) == (1, "Interrupted.\n")

@@ -34,6 +34,9 @@ def guarded(act: Callable[[], int]) -> int:
     except TrainBenchError as error:
         return fail(error)
     except KeyboardInterrupt:
+        # One that passed `exec` (dataclasses make their methods so) lets CPython end by SIGINT, caught or not, until
+        # the next `exec`.
+        exec("")
         print("Interrupted.", file=sys.stderr)
         raise SystemExit(INVALID) from None
     except BrokenPipeError:
