@@ -9,6 +9,8 @@ TrainBenchError
 ├── WriteError          a result could not be written; finished runs stay readable (exit code 1)
 └── LogError            a result cannot be read at all                            (exit code 1)
 
+OutputClosed, a KeyboardInterrupt: nobody reads what is printed                   (exit code 141)
+
 Raised anywhere, caught in `cli.py` alone. The text is one sentence or two: what was wrong, the value
 seen, what is allowed, the next step.
 """
@@ -72,6 +74,11 @@ class OutOfOrder(TrainBenchError):
 
 class Interrupted(TrainBenchError):
     """The user ended a campaign, and a sweep with it."""
+
+
+class OutputClosed(KeyboardInterrupt):
+    """The reader of the output has closed it (`| head`), which ends a program as Ctrl-C does; a campaign can be
+    resumed."""
 
 
 class WriteError(TrainBenchError):

@@ -1,10 +1,10 @@
 """Two moons by the Trainer of Transformers: the callback starts the clock, decides when to evaluate, and ends it."""
 
-import tempfile
+from functools import cache
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
+from torch import nn
 from transformers import Trainer, TrainingArguments
 
 from train_bench import Benchmark
@@ -13,51 +13,42 @@ from train_bench.own_trainer.transformers import TimeToTrain
 TRAIN, EVAL = 2000, 1000
 
 
-class Moons(Dataset):
-    def __init__(self, split, samples):
-        self.split, self.samples = split, samples
-
-    def __len__(self):
-        return self.samples
-
-    def __getitem__(self, index):  # data are read here, behind the start of the clock
-        rng = np.random.default_rng((self.split, index))
-        side, angle = int(rng.integers(2)), rng.uniform(0, np.pi)
-        x = np.array([np.cos(angle), np.sin(angle)]) * (1 - 2 * side) + side * np.array([1, 0.5])
-        return {"x": torch.tensor(x + rng.normal(0, 0.1, 2), dtype=torch.float32), "labels": side}
+@cache
+def moons():  # first called by a loader, behind the start of the clock
+    rng = np.random.default_rng(0)
+    side, angle = rng.integers(2, size=TRAIN + EVAL), rng.uniform(0, np.pi, TRAIN + EVAL)
+    x = np.stack([np.cos(angle), np.sin(angle)], 1) * (1 - 2 * side)[:, None] + side[:, None] * [1, 0.5]
+    return {"x": torch.tensor(x + rng.normal(0, 0.1, x.shape)).float(), "labels": torch.tensor(side).float()}
 
 
-class Network(torch.nn.Module):
+def batch_of(chosen):
+    return {name: part[chosen] for name, part in moons().items()}
+
+
+class Network(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layers = torch.nn.Sequential(torch.nn.Linear(2, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
-        torch.nn.init.normal_(self.layers[0].weight)
+        self.layers = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 1), nn.Flatten(0))
+        nn.init.normal_(self.layers[0].weight)
 
     def forward(self, x, labels):
-        logits = self.layers(x)[:, 0]
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, labels.float())
-        return {"loss": loss, "logits": logits}
-
-
-def accuracy(predicted):
-    return {"accuracy": float(((predicted.predictions > 0) == predicted.label_ids).mean())}
+        logits = self.layers(x)
+        return {"loss": nn.functional.binary_cross_entropy_with_logits(logits, labels), "logits": logits}
 
 
 benchmark = Benchmark()
 benchmark.announce(**benchmark.hyperparameters)
 batch, rate = (benchmark.hyperparameters[key] for key in ("global_batch_size", "opt_base_learning_rate"))
-arguments = TrainingArguments(
-    tempfile.mkdtemp(),
-    per_device_train_batch_size=batch,
+quiet = {"save_strategy": "no", "report_to": "none", "disable_tqdm": True}
+arguments = TrainingArguments(  # begins torch.distributed on several ranks
+    per_device_train_batch_size=batch // benchmark.world_size,
     per_device_eval_batch_size=EVAL,
     num_train_epochs=1000,
     max_grad_norm=0.0,
     lr_scheduler_type="constant",
-    save_strategy="no",
-    report_to="none",
-    disable_tqdm=True,
     use_cpu=True,
     seed=benchmark.seed % 2**32,
+    **quiet,
 )
 benchmark.init_start()
 torch.manual_seed(benchmark.seed)
@@ -68,8 +59,9 @@ trainer = Trainer(
     arguments,
     callbacks=[TimeToTrain(benchmark, TRAIN, EVAL, accuracy="eval_accuracy")],
     optimizers=(torch.optim.SGD(model.parameters(), lr=rate), None),
-    train_dataset=Moons(0, TRAIN),
-    eval_dataset=Moons(1, EVAL),
-    compute_metrics=accuracy,
+    train_dataset=range(TRAIN),
+    eval_dataset=range(TRAIN, TRAIN + EVAL),
+    data_collator=batch_of,
+    compute_metrics=lambda found: {"accuracy": ((found.predictions > 0) == found.label_ids).mean()},
 )
 trainer.train()

@@ -69,6 +69,16 @@ def test_the_help_of_a_verb_without_overrides_begins_with_examples(capsys):
 
 
 @pytest.mark.parametrize("width", [80, 120])
+def test_every_page_of_help_fits_a_terminal_but_for_commands_to_copy(width, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(width))
+    for verb in VERBS:
+        with pytest.raises(SystemExit):
+            command(verb)(["--help"])
+        lines = capsys.readouterr().out.splitlines()
+        assert [line for line in lines if len(line) > width and "  train-bench " not in line] == [], verb
+
+
+@pytest.mark.parametrize("width", [80, 120])
 def test_the_first_help_page_begins_with_commands_and_fits_a_terminal(width, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
     page = help_page()

@@ -11,7 +11,7 @@ from tests.sandbox import ROOT
 
 PAGES = {
     "is-it-slower": ("times as fast (95 %", ["before.html", "pair/a/report.html", "after/score.json"]),
-    "my-trainer": ("accuracy >= 0.95", ["mine.html", "moons/rcp/mini-1.0/moons.json"]),
+    "my-trainer": ("accuracy >= 0.95", ["mine.html", "two/report.html", "moons/rcp/mini-1.0/moons.json"]),
     "judge-a-round": ("The submission is in", ["review.html", "round.html", "submission"]),
     "accept-a-cluster": ("one", ["practice/accept.html", "again/accept.json"]),
 }

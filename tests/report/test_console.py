@@ -10,6 +10,8 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
+from train_bench.errors import OutputClosed
+from train_bench.report import accept
 from train_bench.report.console import PlainConsole, print_line
 
 NAME = "results/20261126T090000Z_llama31_8b_mini-torchrun"
@@ -76,3 +78,42 @@ def test_a_pipe_on_a_terminal_has_its_width_and_a_file_has_none(tmp_path):
     assert int(piped) < 10_000
     assert (tmp_path / "out").read_text() == "10000\n"
     assert width_of(subprocess.PIPE, subprocess.DEVNULL).stdout == b"10000\n"
+
+
+def test_further_lines_of_a_sentence_begin_at_their_column():
+    file = io.StringIO()
+    print_line(PlainConsole(file=file, width=30), "folder      one two three four five six seven", column=12)
+    assert file.getvalue().splitlines() == [
+        "folder      one two three four",
+        "            five six seven",
+    ]
+
+
+def test_the_table_of_a_fleet_loses_nothing_on_a_narrow_terminal():
+    node = {
+        "name": "node-of-rack-17",
+        "trainings": [{"seconds": 123.4, "waited": 0.65, "weights": "748bc3aa"}],
+        "ahead": 0.0,
+        "longer": 0.151,
+        "verdict": "cannot tell",
+    }
+    content = {"nodes": [node], "findings": [], "undecided": [], "notes": [], "verdict": "cannot tell"}
+    file = io.StringIO()
+    accept.show(content, PlainConsole(file=file, width=72))
+    shown = file.getvalue()
+    assert "…" not in shown and max(map(len, shown.splitlines())) <= 72
+    for cell in ("123.40", "+15.1%", "65.0%", "748bc3aa", "usual", "ahead,"):
+        assert cell in shown
+
+
+@pytest.mark.parametrize("last", ["a/very_long-name/" * 8, "short"])
+def test_a_closed_pipe_raises_and_nothing_is_printed_any_more(last, monkeypatch):
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(os, "dup2", lambda *_: None)
+    console = PlainConsole(file=Closed(), width=40)
+    with pytest.raises(OutputClosed):
+        console.print(last)
+    console.print(last)

@@ -31,7 +31,7 @@ from train_bench.plan import command, discover, interpreter
 from train_bench.plan.plan import Plan, Provenance, as_json, make_plan
 from train_bench.plan.request import Request
 from train_bench.plan.run_config import OnFailure, OnViolation
-from train_bench.report.console import PlainConsole
+from train_bench.report.console import make_console, print_line
 from train_bench.rules import ruleset
 
 Say = Callable[[str], None]
@@ -179,7 +179,7 @@ def each_run(planned: Plan, request: Request, say: Say, *, side: str = "") -> Ge
 
 def _observers(planned: Plan, *, only: Sequence[int] | None, side: str = "") -> Observer:
     """Observers: the forecast, the console, and the trackers of the plan."""
-    console = PlainConsole()
+    console = make_console()
     expected = status.forecast_observer(planned, only)
     trackers = [
         Tracking(
@@ -189,7 +189,7 @@ def _observers(planned: Plan, *, only: Sequence[int] | None, side: str = "") -> 
             rcp_folders=discover.rcp_folders(),
             online=planned.request["tracking_online"],
             limit_seconds=planned.request["tracking_limit_seconds"],
-            say=lambda text: console.print(text, highlight=False, markup=False, soft_wrap=True),
+            say=lambda text: print_line(console, text),
             forecast=lambda: expected.latest,
         )
         for name in named(planned.request.get("tracking", NONE))  # older plans know no tracking

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.cli.verbs import examples
+from train_bench.report.help import Formatter
 
 BOOLEANS = {"true": True, "false": False}
 
@@ -17,7 +18,7 @@ class Parser(argparse.ArgumentParser):
     """Parser of a verb that takes either spelling. `words` are names that the verb itself parses as `name=value`."""
 
     def __init__(self, *arguments: Any, words: Sequence[str] = (), **options: Any) -> None:
-        super().__init__(*arguments, **options)
+        super().__init__(*arguments, **{"formatter_class": Formatter} | options)
         self._words = words
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

@@ -23,19 +23,20 @@ from train_bench.plan import option_table
 from train_bench.plan.request import Request
 from train_bench.report import help as help_page
 
-NOTES = """\
-Each is an override of Hydra: null is none, lists are [1,2]. Every other value of the configuration can be set, too.
---name VALUE is the same as name=VALUE.
-  --help-all                every option: benchmark.X, launcher.X, system.X and submission.X, too
-  benchmark.hyperparameters.KEY=VALUE   by the names of mllog; train-bench rules benchmark=NAME has what is allowed
-  --cfg job                 prints the whole configuration
-  -m, --multirun            one job for every combination of values with commas between them
-  --config-dir DIR          configurations of your own: DIR/benchmark/NAME.yaml
-  --hydra-help              what else Hydra can do
-  --shell-completion        see train-bench --help
-
-Other verbs: train-bench --help. Benchmarks and launchers: train-bench list.
-"""
+NOTES = {
+    "--help-all": "every option: benchmark.X, launcher.X, system.X and submission.X, too",
+    "benchmark.hyperparameters.KEY=VALUE": "by the names of mllog; train-bench rules benchmark=NAME has the bounds",
+    "--cfg job": "prints the whole configuration",
+    "-m, --multirun": "one job for every combination of values with commas between them",
+    "--config-dir DIR": "configurations of your own: DIR/benchmark/NAME.yaml",
+    "--hydra-help": "what else Hydra can do",
+    "--shell-completion": "see train-bench --help",
+}
+BEFORE_NOTES = (
+    "Each is an override of Hydra: null is none, lists are [1,2]. Every other value of the configuration can be set, "
+    "too. --name VALUE is the same as name=VALUE."
+)
+AFTER_NOTES = "Other verbs: train-bench --help. Benchmarks and launchers: train-bench list."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,15 +70,18 @@ class OverrideParser(Parser):
 
     def format_help(self) -> str:
         """Examples, options of the verb, those of a campaign; with `--help-all` those of benchmarks and launchers."""
-        about = (sys.modules[f"train_bench.cli.commands.{self.verb}"].__doc__ or "").rstrip()
+        about = sys.modules[f"train_bench.cli.commands.{self.verb}"].__doc__ or ""
         own = argparse.ArgumentParser.format_help(self).strip()
-        top = "\n".join([about, "", examples(self.verb), own])
         parts = {
             heading: [(option.name, option.default, option.about) for option in listed]
             for heading, listed in option_table.parts(self.verb).items()
             if self.everything or heading == option_table.OF_CAMPAIGNS
         }
-        return help_page.page(f"train-bench {self.verb} [OPTION=VALUE ...]", top, parts, NOTES)
+        return help_page.page(
+            [f"train-bench {self.verb} [OPTION=VALUE ...]", about, examples(self.verb).rstrip(), own],
+            parts,
+            [BEFORE_NOTES, NOTES, AFTER_NOTES],
+        )
 
 
 class _HelpAll(argparse.Action):

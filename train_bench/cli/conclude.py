@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from rich.console import Console
 
 from train_bench.campaign import finish
 from train_bench.campaign.status import scores_as_json
+from train_bench.cli import exit_codes
 from train_bench.cli.composing import Answer
 from train_bench.cli.exit_codes import INVALID, VALID
 from train_bench.core.escape import plain
@@ -54,4 +54,4 @@ def say(text: str) -> None:
 
 def warn(text: str) -> None:
     """Print a warning on standard error."""
-    print(f"train-bench: warning: {plain(text)}", file=sys.stderr)
+    exit_codes.say(f"warning: {text}")

@@ -1,20 +1,27 @@
 """Conversion of errors to text and an exit code: around a verb, and around each job of a sweep.
 
 0: valid. 1: it ran, but the result is invalid or incomplete. 2: the request was wrong. 3: the runs cannot tell
-(`compare --fail-if-slower`, `accept`).
+(`compare --fail-if-slower`, `accept`). 141: the reader of the output has closed it (`| head`), as if SIGPIPE had ended
+the program.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
+import textwrap
 from collections.abc import Callable
 
 from train_bench.core.escape import plain
-from train_bench.errors import Interrupted, RequestError, TrainBenchError, WriteError
+from train_bench.errors import Interrupted, OutputClosed, RequestError, TrainBenchError, WriteError
 
 VALID, INVALID, CANNOT_TELL = 0, 1, 3
+OUTPUT_CLOSED = 128 + signal.SIGPIPE
+
+UNKNOWN_WIDTH = 80
+"""Columns of a terminal that does not know them."""
 
 SENTENCES = {
     INVALID: "it ran, but the result is invalid or incomplete; the output has the reasons.",
@@ -24,24 +31,28 @@ SENTENCES = {
 
 
 def guarded(act: Callable[[], int]) -> int:
-    """Exit code of `act`; its expected errors are printed on standard error."""
+    """Exit code of `act`; its expected errors are printed on standard error, and a closed output ends it quietly."""
     try:
-        code = act()
+        try:
+            code = act()
+        except SystemExit:  # a page of help is printed
+            sys.stdout.flush()
+            raise
         sys.stdout.flush()
         return code
     except Interrupted as error:
         raise SystemExit(fail(error)) from error
     except TrainBenchError as error:
         return fail(error)
+    except (BrokenPipeError, OutputClosed):
+        _forget_output()
+        raise SystemExit(OUTPUT_CLOSED) from None
     except KeyboardInterrupt:
         # One that passed `exec` (dataclasses make their methods so) lets CPython end by SIGINT, caught or not, until
         # the next `exec`.
         exec("")
         print("Interrupted.", file=sys.stderr)
         raise SystemExit(INVALID) from None
-    except BrokenPipeError:
-        _forget_output()
-        return INVALID
     except OSError as error:  # nobody's mistake in particular: a disk, a mount or a permission
         _forget_output()
         where = f"{error.filename}: " if error.filename else "What is printed cannot be written: "
@@ -51,15 +62,24 @@ def guarded(act: Callable[[], int]) -> int:
 def state(code: int, sentence: str | None = None) -> int:
     """Print the sentence of an exit code other than 0 on standard error, where the output is data; returns the code."""
     if code != VALID:
-        print(f"train-bench: exit code {code}: {plain(sentence or SENTENCES[code])}", file=sys.stderr)
+        say(f"exit code {code}: {sentence or SENTENCES[code]}")
     return code
 
 
 def fail(error: TrainBenchError) -> int:
     """Print an error; returns its exit code."""
     with contextlib.suppress(OSError):
-        print(f"train-bench: {plain(str(error))}", file=sys.stderr)
+        say(str(error))
     return error.exit_code
+
+
+def say(text: str) -> None:
+    """Print a sentence of the program on standard error; on a terminal it is wrapped at words."""
+    line = f"train-bench: {plain(text)}"
+    if sys.stderr.isatty():
+        width = os.get_terminal_size(sys.stderr.fileno()).columns or UNKNOWN_WIDTH
+        line = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+    print(line, file=sys.stderr)
 
 
 def _forget_output() -> None:

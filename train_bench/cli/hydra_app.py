@@ -35,7 +35,7 @@ from omegaconf.errors import (
 )
 
 from train_bench.campaign import preflight
-from train_bench.cli import campaign_paths, completion, override_errors, overrides, sweep
+from train_bench.cli import campaign_paths, completion, exit_codes, override_errors, overrides, sweep
 from train_bench.core import files, software
 from train_bench.errors import RequestError, UnknownName, known_names
 from train_bench.plan import discover
@@ -94,7 +94,7 @@ def with_request(verb: str, arguments: Sequence[str], act: Callable[[Request], i
     os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions arrive here as they are
     application = hydra.main(version_base="1.3", config_path=str(discover.CONF), config_name="config")(job)
     if together and not _may_be_elsewhere(arguments):
-        sys.stderr.write(f"train-bench: warning: {sweep.DISTURBED}\n")
+        exit_codes.say(f"warning: {sweep.DISTURBED}")
     trouble = None
     try:
         application()

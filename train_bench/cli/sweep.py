@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from train_bench.cli import exit_codes
 from train_bench.core import files
 from train_bench.observers.terminal import SWEEP_JOB
 from train_bench.plan import discover, process
@@ -59,7 +60,7 @@ def conclude(folder: Path, trouble: str | None, *, together: bool) -> int:
     here = [job for job in jobs if not job["queued"]]
     table.show_sweep(jobs, folder, make_console(), together=together and len(here) > 1)
     if trouble is not None:
-        sys.stderr.write(f"train-bench: the launcher of the sweep gave up: {trouble}\n")
+        exit_codes.say(f"the launcher of the sweep gave up: {trouble}")
         return 1
     codes = {0 if _reached(job) else job["exit_code"] for job in jobs}
     return int(codes.pop()) if codes in ({0}, {2}) else 1

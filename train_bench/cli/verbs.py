@@ -157,7 +157,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "profile": ("profile benchmark=resnet_mini", "profile benchmark=resnet_mini --bound", "profile demo"),
     "accept": (
         "accept benchmark=resnet_midi n1 n2 n3 n4 output=/shared/fleet",
-        "accept benchmark=resnet_midi n1 n2 --by 'srun --nodes=1 --ntasks=1 --nodelist={node}'",
+        "accept benchmark=resnet_midi n1 n2 --by 'srun -N1 -n1 -w {node}'",
     ),
     "report": ("report demo --to demo.html", "report before after --to both.html --price-per-hour 12.5"),
     "web": ("web results",),

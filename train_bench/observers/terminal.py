@@ -12,12 +12,12 @@ from rich.live import Live
 from rich.text import Text
 
 from train_bench.core.digits import decimals_apart, distinct
-from train_bench.core.escape import plain
 from train_bench.core.event import Event
 from train_bench.core.job import Job
 from train_bench.forecast.live import Forecast, Interval
 from train_bench.judge.finding import BREAKS, WAIVED, Finding
 from train_bench.observers.observer import Observer
+from train_bench.report.console import print_line
 
 TOLD_AFTER = 3
 """Evaluations of the first run after which a pipe gets the expected end of the campaign, once."""
@@ -108,7 +108,7 @@ class Terminal(Observer):
             number = event.metadata.get("epoch_num")
             self._evaluated = (float(number or 0), self._clock())
             targets = [one.value for one in job.target.thresholds]
-            self._doing = f"{job.unit.value} {number}: {_value(event.value, targets)} (target {job.target})"
+            self._doing = f"{job.unit.value} {number}: {_value(event.value, targets)} ({job.target})"
             self._against = _against_target(job, event.value)
             self._quality = f"{job.unit.value} {number} | {self._against}"
             self._evaluations += 1
@@ -155,7 +155,7 @@ class Terminal(Observer):
         self._job = None
         self._clear()
         outcome = f"failed ({failure})" if failure else "target missed" if self._missed else "finished"
-        said = f"{self._name(job)}: {outcome}, {self._doing}, {duration} in all, seed {job.seed}"
+        said = f"{self._name(job)}: {outcome}, {self._doing}, {duration}, seed {job.seed}"
         self._say(f"{said}{self._expectation()}")
 
     def campaign_ended(self) -> None:
@@ -198,7 +198,7 @@ class Terminal(Observer):
         return "" if forecast is None else f"; {in_a_sentence(forecast, self._now(), turns=self._turns)}"
 
     def _say(self, text: str) -> None:
-        self._console.print(plain(text), highlight=False, markup=False, soft_wrap=True)
+        print_line(self._console, text)
 
 
 def bar(share: float) -> str:

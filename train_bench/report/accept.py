@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
 from train_bench.report.console import print_line
 
 HEADINGS = ("node", "seconds", "longer than usual", "waited", "clock ahead, s", "weights", "")
+
+ROOMY = 100
+"""Columns of a terminal from which on a heading is one line."""
 
 SUMMARY = {
     "good": "All nodes are good.",
@@ -25,8 +28,12 @@ def show(content: Mapping[str, Any], console: Console) -> None:
     """One row for each node in the order of the command line, then faults, undecided checks and notes."""
     table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
     for heading in HEADINGS:
+        justify: JustifyMethod = "left" if heading in ("node", "weights", "") else "right"
         table.add_column(
-            heading, no_wrap=True, justify="left" if heading in ("node", "weights", "") else "right"
+            heading.replace(" ", "\n") if console.width < ROOMY else heading,
+            justify=justify,
+            no_wrap=heading != "node",
+            overflow="fold",
         )
     for node in content["nodes"]:
         table.add_row(*(Text(cell) for cell in row(node)))

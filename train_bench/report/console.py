@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
@@ -16,6 +17,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from train_bench.core.escape import plain
+from train_bench.errors import OutputClosed
 
 UNBOUNDED = 10_000
 """Columns of a console whose lines are never wrapped."""
@@ -59,6 +61,12 @@ class PlainConsole(Console):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, highlight=False, emoji=False, **options)
+
+    def on_broken_pipe(self) -> None:
+        """Print nothing more, and raise `OutputClosed`: rich would end the process."""
+        with contextlib.suppress(SystemExit):
+            super().on_broken_pipe()
+        raise OutputClosed
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Text that can be broken."""
@@ -105,13 +113,14 @@ def is_piped_to_terminal() -> bool:
         return False
 
 
-def print_line(console: Console, text: str) -> None:
-    """A sentence, wrapped at words; a verdict has its colour on a terminal. Paths are not broken, to be copied."""
+def print_line(console: Console, text: str, *, column: int | None = None) -> None:
+    """A sentence, wrapped at words; a verdict has its colour on a terminal. Paths are not broken, to be copied. Further
+    lines begin at `column`, by default where the first does."""
     verdict = text.removeprefix("  ")
     style = (
         "green" if verdict.startswith("VALID") else "bold red" if verdict.startswith("NOT VALID") else None
     )
-    indent = " " * (len(text) - len(text.lstrip()))
+    indent = " " * (len(text) - len(text.lstrip()) if column is None else column)
     lines = textwrap.wrap(
         plain(text), console.width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )

@@ -7,6 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
+from train_bench.report.console import print_line
+
 PHASES = {"forward": "the forward pass", "backward": "the backward pass", "update": "the optimizer's step"}
 BESIDES = {"besides": "kept besides", "optimizer": "optimizer's state"}
 
@@ -14,7 +16,7 @@ BESIDES = {"besides": "kept besides", "optimizer": "optimizer's state"}
 def show(dry: Mapping[str, Any], console: Console) -> None:
     """A line per fact, with the parts of the model below the FLOP."""
     for line in _lines(dry):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        print_line(console, line)
 
 
 def _lines(dry: Mapping[str, Any]) -> Iterator[str]:

@@ -9,6 +9,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from train_bench.report.console import print_line
+
 LEAST_SURE = {
     "convergence": "the samples to the target",
     "pace": "the speed of the machine",
@@ -18,7 +20,7 @@ LEAST_SURE = {
 def show(forecast: Mapping[str, Any], console: Console) -> None:
     """The forecast, then its source and its assumptions."""
     for line in in_sentences(forecast):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        print_line(console, line)
     if forecast["advice"] is not None:
         show_advice(forecast["advice"], console)
 
@@ -86,7 +88,7 @@ def show_advice(advice: Mapping[str, Any], console: Console) -> None:
         )
     console.print(table)
     for line in _law_lines(advice):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        print_line(console, line)
 
 
 def _law_lines(advice: Mapping[str, Any]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from train_bench.core.escape import plain
+from train_bench.report.console import print_line
 from train_bench.report.results_table import FORMULA
 
 LINES, POINTS = 40, 20
@@ -135,8 +136,8 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _say(console: Console, lines: Iterable[str]) -> None:
-    text = "\n".join(plain(line) for line in lines)
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+    for line in lines:
+        print_line(console, line)
 
 
 def _word(value: Any) -> str:

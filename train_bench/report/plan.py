@@ -9,12 +9,16 @@ from typing import Any
 
 from rich.console import Console
 
+from train_bench.report.console import print_line
+
 
 def show(plan: Mapping[str, Any], console: Console) -> None:
     """A line per fact, then the exact commands, the user's own programs that they start, and the files."""
-    _say(console, f"{plan['variant']} under {plan['ruleset']}{': ' if plan['about'] else ''}{plan['about']}")
+    print_line(
+        console, f"{plan['variant']} under {plan['ruleset']}{': ' if plan['about'] else ''}{plan['about']}"
+    )
     for name, fact in _facts(plan):
-        _say(console, f"{name:11} {fact}")
+        print_line(console, f"{name:11} {fact}", column=12)
     for command in (*plan["commands"], *plan["programs"], *plan["join"]):
         _say(console, command)
     for name, text in plan["files"].items():

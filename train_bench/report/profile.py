@@ -7,6 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
+from train_bench.report.console import print_line
+
 Content = Mapping[str, Any]
 
 
@@ -37,7 +39,7 @@ def show_prediction(content: Content, console: Console) -> None:
 
 def _print(lines: Iterator[str], console: Console) -> None:
     for line in lines:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        print_line(console, line)
 
 
 def in_sentences(content: Content) -> Iterator[str]:

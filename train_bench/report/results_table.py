@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from train_bench.core.escape import plain_value
+from train_bench.report.console import print_line
 from train_bench.report.score_table import origin_in_words, validity
 
 HEADINGS = (
@@ -63,7 +64,7 @@ def show(results: Mapping[str, Any], console: Console) -> None:
         )
     console.print(table)
     for line in _below(results):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        print_line(console, line)
 
 
 def _coloured(text: str) -> Text:

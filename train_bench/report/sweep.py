@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from train_bench.core.digits import distinct
+from train_bench.report.console import print_line
 
 DISTURBED = (
     "the jobs run concurrently on this machine and slow each other down; their times are not those of a "
@@ -49,7 +50,7 @@ def show_sweep(
         )
     console.print(table)
     for line in (*_below(jobs, together=together), *_reasons(jobs)):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        print_line(console, line)
 
 
 def time_of(job: Mapping[str, Any]) -> float | None:

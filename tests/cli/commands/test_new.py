@@ -1,5 +1,6 @@
 """`train-bench new`: what it lays out is the example, and runs at once."""
 
+import importlib.util
 import json
 import os
 import re
@@ -154,13 +155,48 @@ def test_a_folder_of_a_benchmark_with_code_is_found_by_its_path(tmp_path, found_
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("trainer", ["lightning", "transformers"])
-def test_a_trainer_of_a_framework_trains_to_the_target(tmp_path, trainer):
+def test_a_trainer_of_a_framework_trains_to_the_target_on_any_number_of_ranks(tmp_path, trainer, ranks):
     pytest.importorskip(trainer)
     assert typed("new", "trainer", "moons", f"--{trainer}", f"to={tmp_path}").returncode == 0
-    answer = campaign(tmp_path, "moons", "runs=1", "seed=1")
+    started = ["launcher=torchrun", f"launcher.nproc_per_node={ranks}"] if ranks > 1 else []
+    answer = campaign(tmp_path, "moons", "runs=1", "seed=1", *started)
     assert re.search(r"success +\d.* 0\.9[5-9]", answer.stdout), answer
-    assert "INVALID" not in answer.stdout
+    assert f"{ranks} rank(s)" in answer.stdout
+    assert "breaks" not in answer.stdout.lower()
+
+
+def test_a_new_trainer_names_the_packages_that_are_missing(tmp_path, monkeypatch):
+    sentence = "It needs packages that are not installed here: pip install lightning\n"
+    find = importlib.util.find_spec
+    for name, missing in (("there", False), ("missing", True)):
+        monkeypatch.setattr(
+            importlib.util,
+            "find_spec",
+            lambda wanted, missing=missing: (
+                None
+                if missing and wanted == "lightning"
+                else wanted in ("torch", "lightning") or find(wanted)
+            ),
+        )
+        answer = typed("new", "trainer", name, "--lightning", f"to={tmp_path}")
+        assert (answer.returncode, sentence in answer.stdout) == (0, missing)
+
+
+def test_a_trainer_in_numpy_has_some_thirty_lines():
+    lines = [line for line in (EXAMPLE / "plain_loop.py").read_text().splitlines() if line.strip()]
+    assert len(lines) <= 32
+
+
+@pytest.mark.full
+def test_a_trainer_in_numpy_says_on_two_ranks_what_it_lacks(tmp_path):
+    assert typed("new", "trainer", "moons", "--plain", f"to={tmp_path}").returncode == 0
+    started = ["launcher=torchrun", "launcher.nproc_per_node=2"]
+    answer = campaign(tmp_path, "moons", "runs=1", "seed=1", *started)
+    assert answer.returncode == 1
+    assert "This program runs as 2 ranks" in answer.stderr
+    assert "Begin torch.distributed before init_start()" in answer.stderr
 
 
 @pytest.mark.full

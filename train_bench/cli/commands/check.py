@@ -18,7 +18,7 @@ from train_bench.errors import TrainBenchError
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan
 from train_bench.plan.request import Request
-from train_bench.report.console import print_line
+from train_bench.report.console import make_console, print_line
 
 KEPT, BROKEN, NOT_TRIED = "kept", "broken", "not tried"
 
@@ -47,7 +47,7 @@ def _check(request: Request) -> Answer:
 def _print(one: Mapping[str, str | None]) -> None:
     mark = {KEPT: "ok     ", BROKEN: "BROKEN ", NOT_TRIED: "-      "}[str(one["state"])]
     reason = f": {one['reason']}" if one["reason"] else "" if one["state"] == BROKEN else "."
-    print(f"{mark} {one['promise']}{reason}", flush=True)
+    print_line(make_console(), f"{mark} {one['promise']}{reason}", column=8)
 
 
 def _show(content: Mapping[str, Any], console: Console) -> None:

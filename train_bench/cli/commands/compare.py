@@ -122,9 +122,7 @@ def _chosen(rows: Sequence[campaign_table.Row], options: argparse.Namespace) -> 
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        "train-bench compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser("train-bench compare", description=__doc__)
     parser.add_argument(
         "paths",
         action=campaign_paths.Expand,

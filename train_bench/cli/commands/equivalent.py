@@ -8,8 +8,10 @@ B is what is different there: 'launcher=horovod', 'precision=bf16', 'benchmark.c
 
   revision=REV       B runs this revision of the checkout that train-bench is run from
   model=MODULE:FUNCTION names=FILE
-                     B is a model of somebody else's: FUNCTION(configuration of the benchmark) builds it, the file says
-                     which tensor is which, a line OURS THEIRS each (docs/equivalence.md). A is one rank
+                     B is a model of somebody else's: FUNCTION(configuration of
+                     the benchmark) builds it, the file says which tensor is
+                     which, a line OURS THEIRS each (docs/equivalence.md).
+                     A is one rank
 
 Either may be a folder that --record or --keep has left. Two finished campaigns are compared by their convergence:
 whether they take equally many samples to the target, give or take 5 %; slower is as different as faster.
@@ -159,9 +161,7 @@ def _convergence(a: Path, b: Path) -> compare.Check:
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        "train-bench equivalent", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser("train-bench equivalent", description=__doc__)
     parser.add_argument("a", metavar="A", help="overrides in quotes, or a folder with recordings")
     parser.add_argument("b", metavar="B", nargs="?", help="what is different, in quotes, or such a folder")
     parser.add_argument("--rungs", nargs="+", default=[], metavar="RUNG", help=", ".join(compare.RUNGS))

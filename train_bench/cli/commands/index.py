@@ -16,6 +16,7 @@ from train_bench.core.escape import plain
 from train_bench.errors import RequestError
 from train_bench.judge.published import derive, published_entries
 from train_bench.plan import discover
+from train_bench.report.console import make_console, print_line
 from train_bench.store import feed, schema
 
 SHOWN = 10
@@ -85,7 +86,7 @@ def _index(options: argparse.Namespace) -> int:
 
 def _tell(what: str, sentences: Sequence[str]) -> None:
     for sentence in sentences[:SHOWN]:
-        print(plain(f"{what}: {sentence}"))
+        print_line(make_console(), f"{what}: {sentence}")
     if len(sentences) > SHOWN:
         print(f"{what}: {len(sentences) - SHOWN} others (--json has them)")
 

@@ -4,6 +4,7 @@ code, for a trainer of your own, or with such a trainer."""
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,13 @@ TEMPLATE = plugins.PACKAGE / "template"
 STATED = plugins.PACKAGE / "trainer_template"
 """A benchmark without code, and its trainers: `examples/two_moons`."""
 
-TRAINERS = ("plain", "lightning", "transformers")
+TRAINERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "plain": ("a loop in numpy", ()),
+    "lightning": ("Lightning", ("torch", "lightning")),
+    "transformers": ("the Trainer of Transformers", ("torch", "transformers", "accelerate")),
+}
+"""What a trainer is made with, and the packages that it needs besides train_bench."""
+
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -41,9 +48,7 @@ def main(arguments: Sequence[str]) -> int:
         help="(benchmark) rules and values alone, for a trainer of your own",
     )
     chosen = parser.add_mutually_exclusive_group()
-    for name, how in zip(
-        TRAINERS, ("a loop in numpy", "Lightning", "the Trainer of Transformers"), strict=True
-    ):
+    for name, (how, _) in TRAINERS.items():
         chosen.add_argument(
             f"--{name}", dest="trainer", action="store_const", const=name, help=f"(trainer) by {how}"
         )
@@ -53,19 +58,30 @@ def main(arguments: Sequence[str]) -> int:
     place = options.to / options.name
     if options.kind == "trainer":
         _lay_out(options.name, options.to, _stated() | {"train.py": STATED / f"{options.trainer}_loop.py"})
-        print(f"The benchmark {options.name} and its trainer are in {place.absolute()}. To see it train:")
+        print(f"The benchmark {options.name} and its trainer are in {place.absolute()}.")
+        _say_missing(options.trainer)
+        print("To see it train:")
         print(f"  train-bench run benchmark={_word(place)} -- python {shlex.quote(str(place / 'train.py'))}")
     elif options.without_code:
         _lay_out(options.name, options.to, _stated())
-        print(f"The benchmark {options.name} is in {place.absolute()}. A program of yours trains it:")
+        print(f"The benchmark {options.name} is in {place.absolute()}.")
+        print("A program of yours trains it:")
         print(f"  train-bench run benchmark={_word(place)} -- python my_trainer.py")
     else:
         folder = _lay_out(options.name, options.to, _with_code())
-        print(f"The benchmark {options.name} is in {folder}. To see it train and to make it yours:")
+        print(f"The benchmark {options.name} is in {folder}.")
+        print("To see it train and to make it yours:")
         print(f"  export {plugins.VARIABLE}={shlex.quote(str(folder))}")
         for verb in ("check", "plan", "run"):
             print(f"  train-bench {verb} benchmark={options.name}")
     return VALID
+
+
+def _say_missing(trainer: str) -> None:
+    """Say which packages the trainer needs that this environment lacks."""
+    missing = [name for name in TRAINERS[trainer][1] if importlib.util.find_spec(name) is None]
+    if missing:
+        print(f"It needs packages that are not installed here: pip install {' '.join(missing)}")
 
 
 def _refuse_contradictions(options: argparse.Namespace) -> None:

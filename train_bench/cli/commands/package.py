@@ -14,6 +14,7 @@ from train_bench.core.progress_bar import bar
 from train_bench.exchange import description
 from train_bench.exchange import package as packaging
 from train_bench.plan import discover
+from train_bench.report.console import make_console, print_line
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -50,12 +51,16 @@ def _package(options: argparse.Namespace, stated: Mapping[str, str]) -> int:
     folder = packaging.package(
         campaigns, options.to, system=options.system, stated=stated, source=source, force=options.force
     )
-    print(f"The submission is in {folder}.")
+    console = make_console()
+    print_line(console, f"The submission is in {folder}.")
     for path, fields in packaging.empty_fields(folder).items():
         told = ", ".join(fields)
-        print(f"{path} has no text where nothing detects one: {told}. State them with --system-file FILE.")
+        print_line(
+            console,
+            f"{path} has no text where nothing detects one: {told}. State them with --system-file FILE.",
+        )
     refused = False
     for said in packaging.opinions(folder, campaigns[0].judgement.score.ruleset, discover.rcp_folders()):
-        print(f"{said.checker}: {said.verdict}{f' ({said.message})' if said.message else ''}", flush=True)
+        print_line(console, f"{said.checker}: {said.verdict}{f' ({said.message})' if said.message else ''}")
         refused = refused or said.refused
     return INVALID if refused else VALID

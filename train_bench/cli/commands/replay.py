@@ -26,7 +26,7 @@ from train_bench.exchange.export import ENVIRONMENT, RESULTS
 from train_bench.plan.option import with_folder
 from train_bench.plan.process import run_through
 from train_bench.report import replay as report
-from train_bench.report.console import make_console
+from train_bench.report.console import make_console, print_line
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 VERSION = re.compile(r"[0-9][A-Za-z0-9!+_-]*(\.[A-Za-z0-9+_-]*[0-9][A-Za-z0-9+_-]*)*")
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
     rows = replay.table(read, plan)
     report.show([astuple(row) for row in rows], make_console())
     mattering = [row.what for row in rows if row.verdict == replay.MATTERS]
-    print(f"differs and matters: {plain(', '.join(mattering)) or 'nothing'}", flush=True)
+    print_line(make_console(), f"differs and matters: {', '.join(mattering) or 'nothing'}")
     if options.only_check:
         return INVALID if mattering else VALID
     if len(plan.jobs) < 2:
@@ -101,11 +101,11 @@ def main(arguments: Sequence[str]) -> int:
     try:
         compared = compare("the file", then, "here", now)
     except TooFewRuns as error:
-        print(f"NOT repeated: {error}")
+        print_line(make_console(), f"NOT repeated: {error}")
         return INVALID
     same_host = read.json(ENVIRONMENT).get("host") == platform.node()
     found = replay.outcome(rows, compared, same_host=same_host)
-    print(found.sentence)
+    print_line(make_console(), found.sentence)
     return VALID if found.again else INVALID
 
 

@@ -26,7 +26,7 @@ from train_bench.logs.record import RunRecord, read_record
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan
 from train_bench.plan.request import Request
-from train_bench.report.console import print_line
+from train_bench.report.console import make_console, print_line
 from train_bench.rules import ruleset
 
 WORK = "verify"
@@ -130,9 +130,9 @@ def _verify(plan: Plan, tolerance: float) -> Answer:
             run = _compared(plan, one, tolerance)
             files.write_json(path_of(one.job.result_file), run)
             verdict = "verified" if run["agree"] else f"DIFFERS by more than {tolerance:g}"
-            print(
+            print_line(
+                make_console(),
                 f"run {one.job.index}: logged {_in_words(run, 'logged')}, found {_in_words(run, 'found')}: {verdict}",
-                flush=True,
             )
             runs.append({"index": one.job.index, **run})
     code = VALID if all(run["agree"] for run in runs) else INVALID
