@@ -70,6 +70,7 @@ END
     slurmd -N n2
     for _ in $(seq 60); do
         if [ "$(sinfo --noheader --Node --partition=main --states=idle 2>/dev/null | wc -l)" = 2 ]; then
+            echo "Slurm runs, with the nodes n1 and n2. Type this line; then sinfo, sbatch and train-bench find it:" >&2
             echo "export SLURM_CONF=$conf"
             return
         fi

@@ -531,3 +531,7 @@ def test_time_and_energy_have_a_pareto_front_of_valid_entries_and_say_whose_ener
     assert "Entries that lack one of them, or are the only one of their benchmark: 1." in energy.about
     (both,) = (one for one in several.figures(entries) if one.name == "pareto cost")
     assert len(both.traces[0]["x"]) == 4
+
+
+def test_a_long_name_breaks_behind_its_signs_and_has_no_markup_of_its_own():
+    assert write._breakable("<b>/a_b-c") == "&lt;b&gt;/<wbr>a_<wbr>b-<wbr>c"

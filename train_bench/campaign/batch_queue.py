@@ -58,7 +58,7 @@ def hand_over(
     if batch.wait:
         return
     settling = _number(process.answer(batch.settlement(folder, number, (*PROGRAM, "settle", str(folder)))))
-    tell(f"job {settling} judges them afterwards; train-bench settle {folder} does so at any time")
+    tell(f"job {settling} judges them afterwards; at any time: train-bench settle {folder}")
 
 
 def run_argv(jobs: Sequence[Job], overrides: Sequence[str]) -> tuple[str, ...]:

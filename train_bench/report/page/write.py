@@ -11,13 +11,14 @@ import gzip
 import hashlib
 import importlib.util
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from train_bench import __version__
 from train_bench.core import files
@@ -179,6 +180,7 @@ def _rendered(name: str, **values: Any) -> str:
         lstrip_blocks=True,
     )
     environment.globals["apart"] = decimals_apart
+    environment.filters["breakable"] = _breakable
     rendered = environment.get_template(name).render(
         version=__version__,
         now=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -186,6 +188,11 @@ def _rendered(name: str, **values: Any) -> str:
         **values,
     )
     return rendered.encode("utf-8", errors="replace").decode()  # a log may hold half of a surrogate pair
+
+
+def _breakable(name: str) -> Markup:
+    """A name whose lines end behind `/`, `_` and `-`, as in a terminal's table."""
+    return Markup(re.sub(r"([/_-]+)", r"\1<wbr>", str(escape(name))))
 
 
 def live_page(
