@@ -1,4 +1,5 @@
-"""Pictures of README.md and docs/: terminals as SVG and the page of a campaign, recorded from runs on this machine.
+"""Pictures of README.md and docs/: terminals as SVG and the page of a campaign, recorded from runs on this machine,
+from a commit without changes, where train_bench is installed.
 
 python tools/pictures.py               # in /tmp/demo, which keeps the campaigns: what is there is not run again
 python tools/pictures.py list page     # these alone
@@ -27,6 +28,9 @@ ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs" / "pictures"
 WORK = Path("/tmp/demo")
 PAGE_SIZE = (1200, 1000)
+
+REVIEWED = ("PYTHON", "OPENBLAS_", "OMP_")
+"""Environment variables of a developer's shell, about which a verdict says something."""
 
 CONTROL = re.compile(r"(\x1b\[[0-9;?]*[A-Za-z]|\r|\n)")
 UP, ERASE = re.compile(r"\x1b\[(\d*)A"), "\x1b[2K"
@@ -119,7 +123,8 @@ def recorded_stream(words: Sequence[str], columns: int) -> Iterator[str]:
         "train_bench",
         *(sys.executable if one == "python" else one for one in words),
     ]
-    environment = os.environ | {"TERM": "xterm-256color", "PYTHONPATH": str(ROOT)}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(REVIEWED)}
+    environment = kept | {"TERM": "xterm-256color"}
     process = subprocess.Popen(argv, cwd=WORK, stdout=theirs, stderr=theirs, stdin=theirs, env=environment)
     os.close(theirs)
     pending = b""

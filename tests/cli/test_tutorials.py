@@ -10,7 +10,10 @@ import pytest
 from tests.sandbox import ROOT
 
 PAGES = {
-    "is-it-slower": ("times as fast (95 %", ["before.html", "pair/a/report.html", "after/score.json"]),
+    "is-it-slower": (
+        "times as fast (95 %",
+        ["before.html", "pair/a/report.html", "after/score.json", "tonight/score.json"],
+    ),
     "my-trainer": ("accuracy >= 0.95", ["mine.html", "two/report.html", "moons/rcp/mini-1.0/moons.json"]),
     "judge-a-round": ("The submission is in", ["review.html", "round.html", "submission"]),
     "accept-a-cluster": ("one", ["practice/accept.html", "again/accept.json"]),

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from train_bench.report.console import print_line
 
-HEADINGS = ("node", "seconds", "longer than usual", "waited", "clock ahead, s", "weights", "")
+HEADINGS = ("node", "seconds", "longer than usual", "waited", "clock ahead, s", "weights", "verdict")
 
 ROOMY = 100
 """Columns of a terminal from which on a heading is one line."""
@@ -28,7 +28,7 @@ def show(content: Mapping[str, Any], console: Console) -> None:
     """One row for each node in the order of the command line, then faults, undecided checks and notes."""
     table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
     for heading in HEADINGS:
-        justify: JustifyMethod = "left" if heading in ("node", "weights", "") else "right"
+        justify: JustifyMethod = "left" if heading in ("node", "weights", "verdict") else "right"
         table.add_column(
             heading.replace(" ", "\n") if console.width < ROOMY else heading,
             justify=justify,
