@@ -108,8 +108,13 @@ def _run(job: Job, parallel: Parallel, state: RankState) -> None:
         task.close()
 
 
+def new_task(job: Job) -> Task:
+    """Another task of the job, which is not built yet."""
+    return _task(job, _config(job))
+
+
 def _do(work: Work, job: Job, parallel: Parallel, state: RankState) -> None:
-    task = _task(job, _config(job))
+    task = new_task(job)
     try:
         work(job, task, parallel)
         state.write("finished")

@@ -1,0 +1,71 @@
+"""Options of verbs that load kept weights: where the ranks are started that do it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import cattrs
+
+from train_bench.campaign import command_trust, runner
+from train_bench.core import files
+from train_bench.errors import RequestError
+from train_bench.plan import discover
+from train_bench.plan.plan import Plan
+from train_bench.plan.request import Request
+
+OTHER_RANKS = ("launcher", "device", "data_dir")
+"""Options that change where weights are evaluated, and not what they are."""
+
+
+def add_argument(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add `overrides`."""
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="launcher=NAME",
+        help=f"and launcher.OPTION=VALUE, device=, data_dir=: {what}; by default as it was trained",
+    )
+
+
+def refuse_others(verb: str, words: Sequence[str]) -> None:
+    """Raise `RequestError` for a word that is no such option."""
+    for word in words:
+        if word.partition("=")[0].partition(".")[0] not in OTHER_RANKS or "=" not in word:
+            raise RequestError(
+                f"'{word}' is no option of {verb}, which takes launcher=, launcher.OPTION=, device= and data_dir=."
+            )
+
+
+def with_ranks(planned: Plan, request: Request, overrides: Sequence[str], verb: str) -> Plan:
+    """The plan, whose ranks are started as the overrides have it. Code is taken from where it lies here."""
+    named = {word.partition("=")[0].partition(".")[0] for word in overrides}
+    job = planned.jobs[0]
+    changes: dict[str, Any] = {}
+    if "launcher" not in named:
+        command_trust.refuse_launcher(planned, verb)
+    else:
+        launcher = request.config.launcher
+        changes |= {
+            "launcher": launcher.name,
+            "launcher_config": asdict(launcher),
+            "nodes": launcher.nodes,
+            "nproc_per_node": launcher.nproc_per_node,
+            "threads_per_rank": launcher.threads_per_rank,
+        }
+    if "device" in named:
+        changes["device"] = request.config.device
+    if "data_dir" in named:
+        folder = files.own_path(str(request.config.data_dir)).resolve()
+        changes["config"] = {**job.config, "data_dir": str(folder)}
+    changes["reference_folder"] = discover.folder_of("references", job.reference)
+    changes["launcher_folder"] = discover.folder_of("launchers", changes.get("launcher", job.launcher))
+    jobs = tuple(replace(one, **changes) for one in planned.jobs)
+    plan = replace(planned, launcher=jobs[0].launcher, world_size=jobs[0].world_size, jobs=jobs)
+    config = cattrs.structure(jobs[0].config, discover.reference_config(planned.reference))
+    reason = discover.launcher(runner.launcher_config(plan)).refuse(config)
+    if reason is not None:
+        raise RequestError(reason)
+    return plan
