@@ -38,6 +38,7 @@ MAY_SEE = {
     "judge": BASE | {"logs", "rules"},
     "compare": BASE | {"judge", "logs", "rules"},
     "serving": BASE | {"judge", "logs"},
+    "startup": BASE | TASKS | {"check", "run"},
     "profile": BASE | TASKS | {"run", "dry_run", "judge", "logs", "rules"},
     "equivalence": BASE | TASKS | {"check", "run"},
     "forecast": BASE | {"judge", "logs", "rules"},
@@ -79,6 +80,7 @@ ONLY_IN = {
         "train_bench/energy/meter.py",
         "train_bench/fleet/link.py",
         "train_bench/own_trainer/command.py",
+        "train_bench/startup/started.py",
         "launchers/horovod/build.py",
     },
 }
@@ -95,6 +97,8 @@ MAY_IMPORT_TORCH = (
     "train_bench/equivalence/foreign.py",
     "train_bench/equivalence/observe.py",
     "train_bench/equivalence/record.py",
+    "train_bench/startup/mapping.py",
+    "train_bench/startup/models.py",
     "train_bench/template/",
     "train_bench/core/sharded_tensors.py",
     "train_bench/warm_up.py",
@@ -237,16 +241,25 @@ def test_siblings_see_contracts_and_core_and_nothing_else_of_train_bench():
             assert ours(path) <= CONTRACTS | {"core"}, path
 
 
-def test_nothing_that_a_scored_run_loads_imports_the_profiler():
+def files_of_a_scored_run():
     scored = ("run", "own_trainer", "energy", "check", "dry_run")
     folders = [*(ROOT / "train_bench" / name for name in scored), ROOT / "references", ROOT / "launchers"]
-    files = [
-        *(path for folder in folders for path in folder.rglob("*.py")),
-        *(ROOT / "train_bench").glob("*.py"),
-    ]
-    for path in files:
+    yield from (path for folder in folders for path in folder.rglob("*.py"))
+    yield from (ROOT / "train_bench").glob("*.py")
+
+
+def test_nothing_that_a_scored_run_loads_imports_the_profiler():
+    for path in files_of_a_scored_run():
         assert "profile" not in ours(path), path
         assert not {name for name in imports(path) if name.startswith("torch.profiler")}, path
+
+
+def test_nothing_that_a_campaign_or_a_scored_run_loads_imports_the_store_of_weights():
+    """Weights that are there before the clock starts would be work outside of it."""
+    folders = [ROOT / "train_bench" / name for name in ("core", "plan", "campaign", "observers")]
+    campaign = [path for folder in folders for path in folder.rglob("*.py")]
+    for path in (*files_of_a_scored_run(), *campaign):
+        assert "startup" not in ours(path), path
 
 
 def test_train_bench_imports_no_sibling_by_name():

@@ -5,7 +5,7 @@ Rank 0 writes its tensors, other ranks those that rank 0 lacks (sharded tables).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -37,7 +37,7 @@ def keep(task: ExportsWeights, job: Job, parallel: Parallel) -> dict[str, Any] |
     written: dict[str, str] = {}
     error = None
     try:
-        mine = whole_state(_distinct(task.weights()), keep=parallel.rank == 0)
+        mine = whole_state(distinct(task.weights()), keep=parallel.rank == 0)
     except Exception as raised:  # the other ranks wait for this one
         error = raised
     of_first = set(parallel.from_rank_zero(list(mine)))
@@ -65,25 +65,35 @@ def put_back(task: ExportsWeights, kept: Sequence[Path]) -> None:
     import torch
     from safetensors import safe_open
 
-    mine = _distinct(task.weights())
+    mine = distinct(task.weights())
     missing = set(mine)
     with torch.no_grad():
         for path in kept:
             with safe_open(path, "pt") as file:
                 for name in missing.intersection(file.keys()):
                     value = file.get_tensor(name)
-                    if (value.shape, value.dtype) != (mine[name].shape, mine[name].dtype):
-                        raise LaunchError(
-                            f"{path} holds {name} as {value.dtype} {tuple(value.shape)}, and the model as it is "
-                            f"configured has {mine[name].dtype} {tuple(mine[name].shape)}."
-                        )
+                    refuse_other_shape(path, name, value, mine[name])
                     mine[name].copy_(part(value, mine[name]))
                 missing.difference_update(file.keys())
-    if missing:
-        raise LaunchError(f"The kept weights lack {len(missing)} tensors of the model, first {min(missing)}.")
+    refuse_missing(missing)
 
 
-def _distinct(named: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def refuse_other_shape(path: Path, name: str, value: torch.Tensor, mine: torch.Tensor) -> None:
+    """Raise `LaunchError` if a tensor of a file does not have the model's shape and type."""
+    if (value.shape, value.dtype) != (mine.shape, mine.dtype):
+        raise LaunchError(
+            f"{path} holds {name} as {value.dtype} {tuple(value.shape)}, and the model as it is configured has "
+            f"{mine.dtype} {tuple(mine.shape)}."
+        )
+
+
+def refuse_missing(names: Collection[str]) -> None:
+    """Raise `LaunchError` if tensors of a model were in no file."""
+    if names:
+        raise LaunchError(f"The kept weights lack {len(names)} tensors of the model, first {min(names)}.")
+
+
+def distinct(named: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Without aliases of the same memory (tied layers)."""
     seen: dict[tuple[object, ...], str] = {}
     for name, tensor in named.items():

@@ -1,0 +1,70 @@
+"""Mapped weights: those of the file, shared, and not to be written."""
+
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from train_bench.errors import RequestError
+from train_bench.startup.mapping import map_tensors
+
+WRITE = """
+import sys
+from pathlib import Path
+from train_bench.startup.mapping import map_tensors
+mapped = map_tensors(Path(sys.argv[1]))["values"]
+print(float(mapped.sum()), flush=True)
+mapped[0] = 5
+print("written", flush=True)
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    tensors = {
+        "values": torch.arange(5000, dtype=torch.float32),
+        "matrix": torch.arange(12, dtype=torch.int64).reshape(3, 4),
+        "half": torch.tensor([[0.5, -2]], dtype=torch.bfloat16),
+        "flag": torch.tensor(True),
+        "nothing": torch.empty(0, 3),
+    }
+    save_file(tensors, path)
+    return path, tensors
+
+
+def test_mapped_tensors_are_those_of_the_file(file):
+    path, tensors = file
+    mapped = map_tensors(path)
+    assert mapped.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert (mapped[name].dtype, mapped[name].shape) == (tensor.dtype, tensor.shape)
+        assert torch.equal(mapped[name], tensor), name
+
+
+def test_a_mapping_is_the_file_and_no_copy(file):
+    path, _ = file
+    mapped = map_tensors(path)["values"]
+    content = bytearray(path.read_bytes())
+    at = content.index(np.float32(4999).tobytes())
+    with path.open("r+b") as writing:
+        writing.seek(at)
+        writing.write(np.float32(7).tobytes())
+    assert mapped[-1] == 7
+
+
+def test_a_write_into_a_mapping_ends_the_process(file):
+    path, _ = file
+    ran = subprocess.run([sys.executable, "-c", WRITE, str(path)], capture_output=True, text=True)
+    assert ran.returncode == -signal.SIGSEGV
+    assert ran.stdout == f"{float(sum(range(5000)))}\n"
+
+
+def test_a_file_that_is_no_safetensors_is_refused(tmp_path):
+    (tmp_path / "text").write_text("no weights at all")
+    with pytest.raises(RequestError, match="is no file of safetensors"):
+        map_tensors(tmp_path / "text")

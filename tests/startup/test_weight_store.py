@@ -1,0 +1,239 @@
+"""The store of weights: what it takes, who holds what, and what goes first."""
+
+import errno
+import hashlib
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from train_bench.errors import RequestError, WriteError
+from train_bench.startup import weight_store
+from train_bench.startup.weight_store import Tier, fetch
+
+HOLD = """
+import sys
+from pathlib import Path
+from train_bench.startup.weight_store import Tier
+with Tier(Path(sys.argv[1])).lease(sys.argv[2]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def weights(folder, number, size=1000):
+    """A file of weights and its digest."""
+    path = folder / f"weights_{number}.safetensors"
+    save_file({"values": np.full(size, number, np.float32)}, path)
+    return path, hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def tier(tmp_path):
+    return Tier(tmp_path / "tier", clock=itertools.count(1).__next__)
+
+
+def test_admitted_weights_are_those_of_the_file_by_their_digest_and_cannot_be_written(tier, tmp_path):
+    path, digest = weights(tmp_path, 1)
+    tier.admit(path, digest)
+    tier.admit(path, digest)
+    kept = tier.folder / "sha256" / f"{digest}.safetensors"
+    assert tier.path(digest) == kept
+    assert kept.read_bytes() == path.read_bytes()
+    assert kept.stat().st_mode & 0o777 == 0o444
+    assert tier.digests() == [digest]
+    assert sorted(one.name for one in tier.folder.iterdir()) == ["lock", "sha256"]
+
+
+@pytest.mark.parametrize("at", [0, 50, -1])
+def test_a_changed_byte_is_refused_and_nothing_is_kept(tier, tmp_path, at):
+    path, digest = weights(tmp_path, 1)
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(
+        RequestError, match=rf"{path} is not the weights that were asked for: .* {digest[:12]}"
+    ):
+        tier.admit(path, digest)
+    assert list((tier.folder / "sha256").iterdir()) == []
+
+
+def test_a_byte_that_changes_in_a_tier_is_refused_by_the_one_above(tmp_path):
+    path, digest = weights(tmp_path, 1)
+    near, far = Tier(tmp_path / "near"), Tier(tmp_path / "far")
+    far.admit(path, digest)
+    kept = far.path(digest)
+    kept.chmod(0o644)
+    kept.write_bytes(kept.read_bytes()[:-1] + b"x")
+    with pytest.raises(RequestError, match="is not the weights"), fetch(digest, (near, far)):
+        pytest.fail("fetched")
+    assert not near.has(digest)
+
+
+def test_a_file_that_is_no_safetensors_is_refused(tier, tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_bytes(b"notes" * 100)
+    with pytest.raises(RequestError, match=rf"{path} is no file of safetensors \(.+\); give weights"):
+        tier.admit(path, hashlib.sha256(path.read_bytes()).hexdigest())
+    assert tier.digests() == []
+
+
+@pytest.mark.parametrize("digest", ["", "abc", "../" * 20, "A" * 64, "0" * 65])
+def test_what_is_no_digest_is_refused(tier, tmp_path, digest):
+    with pytest.raises(RequestError, match="is no digest of weights"):
+        tier.admit(tmp_path / "x", digest)
+
+
+def test_a_source_that_is_not_there_is_refused(tier, tmp_path):
+    with pytest.raises(RequestError, match=r"nothing.safetensors cannot be read \(No such file"):
+        tier.admit(tmp_path / "nothing.safetensors", "0" * 64)
+
+
+def test_weights_that_are_not_there_are_not_leased(tier):
+    with pytest.raises(RequestError, match="has no weights 000000000000"), tier.lease("0" * 64):
+        pytest.fail("leased")
+
+
+def test_what_was_leased_longest_ago_is_evicted_first(tmp_path):
+    three = [weights(tmp_path, number) for number in range(3)]
+    size = three[0][0].stat().st_size
+    tier = Tier(tmp_path / "tier", capacity=2 * size, clock=itertools.count(1).__next__)
+    for path, digest in three[:2]:
+        tier.admit(path, digest)
+        with tier.lease(digest):
+            pass
+    with tier.lease(three[0][1]):
+        pass
+    tier.admit(*three[2])
+    assert {*tier.digests()} == {three[0][1], three[2][1]}
+
+
+def test_leased_weights_are_not_evicted_and_those_that_nobody_holds_are(tmp_path):
+    three = [weights(tmp_path, number) for number in range(3)]
+    size = three[0][0].stat().st_size
+    tier = Tier(tmp_path / "tier", capacity=2 * size, clock=itertools.count(1).__next__)
+    for path, digest in three[:2]:
+        tier.admit(path, digest)
+    with tier.lease(three[0][1]) as first:
+        with tier.lease(three[1][1]):
+            with pytest.raises(RequestError, match=f"has no room for {size:,} bytes"):
+                tier.admit(*three[2])
+            assert not tier.evict(three[0][1])
+            assert {*tier.digests()} == {three[0][1], three[1][1]}
+        tier.admit(*three[2])
+        assert first.is_file()
+    assert {*tier.digests()} == {three[0][1], three[2][1]}
+    assert tier.evict(three[0][1])
+    assert not tier.evict(three[0][1])
+
+
+def test_weights_above_the_capacity_are_refused_and_evict_nothing(tmp_path):
+    small, large = weights(tmp_path, 1), weights(tmp_path, 2, size=5000)
+    tier = Tier(tmp_path / "tier", capacity=small[0].stat().st_size)
+    tier.admit(*small)
+    with pytest.raises(RequestError, match="whose capacity is"):
+        tier.admit(*large)
+    assert tier.digests() == [small[1]]
+
+
+def test_a_process_that_is_killed_frees_its_lease(tier, tmp_path):
+    path, digest = weights(tmp_path, 1)
+    tier.admit(path, digest)
+    command = [sys.executable, "-c", HOLD, str(tier.folder), digest]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        assert not tier.evict(digest)
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+    assert tier.evict(digest)
+    assert tier.digests() == []
+
+
+def test_what_an_interrupted_admission_left_is_removed_by_the_next(tier, tmp_path):
+    path, digest = weights(tmp_path, 1)
+    tier.admit(path, digest)
+    (tier.folder / "sha256" / f"{'0' * 64}.part").write_bytes(b"half")
+    other = weights(tmp_path, 2)
+    tier.admit(*other)
+    assert {one.stem for one in (tier.folder / "sha256").iterdir()} == {digest, other[1]}
+
+
+def test_a_full_disk_leaves_the_tier_as_it_was(tier, tmp_path, monkeypatch):
+    def full(source, target):
+        target.write_bytes(b"a part")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path, digest = weights(tmp_path, 1)
+    monkeypatch.setattr(weight_store, "_copy", full)
+    with pytest.raises(WriteError, match=f"No space is left in {tier.folder} for weights of"):
+        tier.admit(path, digest)
+    assert list((tier.folder / "sha256").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    path, digest = weights(tmp_path, 1)
+    with pytest.raises(WriteError, match=r"cannot be written \(Not a directory\); give a folder"):
+        Tier(tmp_path / "file" / "tier").admit(path, digest)
+
+
+def test_weights_are_fetched_from_the_nearest_tier_that_has_them(tmp_path):
+    path, digest = weights(tmp_path, 1)
+    tiers = [Tier(tmp_path / name) for name in ("memory", "disk", "far")]
+    tiers[2].admit(path, digest)
+    with fetch(digest, tiers[1:]) as found:
+        assert found == tiers[1].path(digest)
+    tiers[2].evict(digest)
+    with fetch(digest, tiers) as found:
+        assert found.read_bytes() == path.read_bytes()
+        assert not tiers[0].evict(digest)
+        assert tiers[1].has(digest)
+    assert tiers[0].evict(digest)
+
+
+def test_weights_that_no_tier_has_are_not_fetched(tmp_path):
+    with pytest.raises(RequestError, match=r"None of .*near, .*far has weights 000"):
+        fetch("0" * 64, (Tier(tmp_path / "near"), Tier(tmp_path / "far"))).__enter__()
+
+
+def test_weights_that_are_evicted_while_a_lease_waits_are_not_leased(tier, tmp_path, monkeypatch):
+    """Between opening the file and locking it."""
+    path, digest = weights(tmp_path, 1)
+    tier.admit(path, digest)
+    open_file = os.open
+
+    def evicted_behind(name, flags, *more):
+        descriptor = open_file(name, flags, *more)
+        if name == tier.path(digest) and tier.has(digest):
+            monkeypatch.setattr(os, "open", open_file)
+            tier.evict(digest)
+        return descriptor
+
+    monkeypatch.setattr(os, "open", evicted_behind)
+    with pytest.raises(RequestError, match="has no weights"), tier.lease(digest):
+        pytest.fail("leased what is gone")
+
+
+def test_processes_that_admit_the_same_weights_at_once_keep_them_once(tmp_path):
+    path, digest = weights(tmp_path, 1, size=300_000)
+    errors = []
+
+    def admit():
+        try:
+            Tier(tmp_path / "tier").admit(path, digest)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=admit) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert [one.name for one in (tmp_path / "tier" / "sha256").iterdir()] == [f"{digest}.safetensors"]

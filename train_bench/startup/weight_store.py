@@ -1,0 +1,248 @@
+"""Store of weights by their sha256, in folders: admission with a checked digest, leases, eviction.
+
+A tier is a folder (`/dev/shm`, a disk, a share): `sha256/<digest>.safetensors`, mode 0444. There is no daemon: a lease
+is a shared flock(2) on the file, which the kernel frees with its process, and `lock` is held while a tier changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from train_bench.core import files
+from train_bench.errors import RequestError, TrainBenchError, WriteError
+
+DIGEST = re.compile(r"[0-9a-f]{64}")
+SUFFIX = ".safetensors"
+
+
+class Tier:
+    """Weights in one folder.
+
+    capacity  bytes of all weights; None: those of the file system
+    clock     time of a lease, in nanoseconds: what was leased longest ago is evicted first
+    """
+
+    def __init__(
+        self, folder: Path, *, capacity: int | None = None, clock: Callable[[], int] = time.time_ns
+    ) -> None:
+        self.folder, self.capacity, self._clock = folder, capacity, clock
+
+    def path(self, digest: str) -> Path:
+        """Path of weights, whether they are there or not. Raises `RequestError` for what is no sha256."""
+        if not DIGEST.fullmatch(digest):
+            raise RequestError(
+                f"'{digest[:80]}' is no digest of weights; give a sha256, 64 digits of 0 to 9 and a to f."
+            )
+        return self.folder / "sha256" / f"{digest}{SUFFIX}"
+
+    def has(self, digest: str) -> bool:
+        """True if the weights are in this tier."""
+        return self.path(digest).is_file()
+
+    def digests(self) -> list[str]:
+        """All weights of this tier, those that were leased longest ago first."""
+        return [path.stem for path in self._by_use()]
+
+    def admit(self, source: Path, digest: str) -> None:
+        """Copy a file into this tier, unless its weights are there. Others are evicted where the capacity takes it.
+
+        Raises `RequestError` for a file whose sha256 is another, that is no safetensors, or for which there is no room
+        besides leased weights, and `WriteError` where the tier cannot be written; the tier is then as it was.
+        """
+        target = self.path(digest)
+        with self._changing():
+            if target.is_file():
+                return
+            size = _size(source)
+            self._make_room(size)
+            part = target.with_suffix(".part")
+            try:
+                found = _copy(source, part)
+                if found != digest:
+                    raise RequestError(
+                        f"{source} is not the weights that were asked for: its sha256 is {found[:12]}..., and theirs "
+                        f"{digest[:12]}.... It was changed, or is another file; put back the one that has it."
+                    )
+                validate(part, named=source)
+                part.chmod(0o444)
+                part.replace(target)
+            except OSError as error:
+                raise _cannot_write(self.folder, size, error) from error
+            finally:
+                part.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def lease(self, digest: str) -> Iterator[Path]:
+        """Context in which the weights stay in this tier; its value is their path. Raises `RequestError` where they
+        are not there."""
+        descriptor = self._hold(digest)
+        if descriptor is None:
+            raise RequestError(
+                f"{self.folder} has no weights {digest[:12]}...; admit their file first (it has {len(self.digests())} "
+                f"others)."
+            )
+        try:
+            yield self.path(digest)
+        finally:
+            os.close(descriptor)
+
+    def evict(self, digest: str) -> bool:
+        """Remove weights that nobody holds; False if they are leased or not there."""
+        with self._changing():
+            return self._evict(self.path(digest))
+
+    def _hold(self, digest: str) -> int | None:
+        """Descriptor with a shared lock on weights that are in the tier."""
+        path = self.path(digest)
+        while True:
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return None
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            if os.fstat(descriptor).st_nlink:
+                break
+            os.close(descriptor)  # evicted between the two calls
+        now = self._clock()
+        with contextlib.suppress(PermissionError):  # the tier of another user, who alone decides on eviction
+            os.utime(descriptor, ns=(now, now))
+        return descriptor
+
+    def _by_use(self) -> list[Path]:
+        found = self.folder.glob(f"sha256/*{SUFFIX}")
+        return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name))
+
+    def _make_room(self, size: int) -> None:
+        if self.capacity is None:
+            return
+        if size > self.capacity:
+            raise RequestError(
+                f"Weights of {size:,} bytes do not fit into {self.folder}, whose capacity is {self.capacity:,} bytes; "
+                f"give it more, or another folder."
+            )
+        kept = self._by_use()
+        used = sum(path.stat().st_size for path in kept)
+        for path in kept:
+            if used + size <= self.capacity:
+                return
+            freed = path.stat().st_size
+            used -= freed * self._evict(path)
+        if used + size > self.capacity:
+            raise RequestError(
+                f"{self.folder} has no room for {size:,} bytes: {used:,} of its {self.capacity:,} bytes are leased. "
+                f"Try again when a process that holds weights has ended, or give it more."
+            )
+
+    def _evict(self, path: Path) -> bool:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+        except BlockingIOError:  # somebody holds it
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Context in which nobody else changes the tier. What an admission left that was cut off is removed."""
+        try:
+            (self.folder / "sha256").mkdir(parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(self.folder / "lock", flags, 0o666)
+        except OSError as error:
+            raise _cannot_write(self.folder, 0, error) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            for part in self.folder.glob("sha256/*.part"):
+                part.unlink()
+            yield
+        finally:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def fetch(digest: str, tiers: Sequence[Tier]) -> Iterator[Path]:
+    """Lease of weights in the first of these tiers, to which they are copied from the nearest that has them: their
+    sha256 is computed on the way. Raises as `Tier.admit` and `Tier.lease`."""
+    near, *far = tiers
+    while (descriptor := near._hold(digest)) is None:
+        behind = next((tier for tier in far if tier.has(digest)), None)
+        if behind is None:
+            raise RequestError(
+                f"None of {', '.join(str(tier.folder) for tier in tiers)} has weights {digest[:12]}...; admit their "
+                f"file first."
+            )
+        with behind.lease(digest) as path:
+            near.admit(path, digest)
+    try:
+        yield near.path(digest)
+    finally:
+        os.close(descriptor)
+
+
+def validate(path: Path, *, named: Path | None = None) -> None:
+    """Raise `RequestError` if a file is no safetensors, without reading its tensors."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "np"):
+            return
+    except SafetensorError as error:
+        raise RequestError(
+            f"{named or path} is no file of safetensors ({error}); give weights that keep_weights=true has written, or "
+            f"save them by the library safetensors."
+        ) from error
+
+
+def _size(source: Path) -> int:
+    try:
+        return source.stat().st_size
+    except OSError as error:
+        raise _unreadable(source, error) from error
+
+
+def _copy(source: Path, target: Path) -> str:
+    """Copy a file to disk; returns the sha256 of what was written."""
+    written = hashlib.sha256()
+    with contextlib.ExitStack() as stack:
+        try:
+            content = stack.enter_context(files.opened(source))
+        except OSError as error:
+            raise _unreadable(source, error) from error
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        copy = stack.enter_context(os.fdopen(os.open(target, flags, 0o600), "wb"))
+        while block := content.read(2**20):
+            written.update(block)
+            copy.write(block)
+        copy.flush()
+        os.fsync(copy.fileno())
+    return written.hexdigest()
+
+
+def _unreadable(source: Path, error: OSError) -> RequestError:
+    return RequestError(
+        f"{source} cannot be read ({error.strerror}); give a file of safetensors that this user may read."
+    )
+
+
+def _cannot_write(folder: Path, size: int, error: OSError) -> TrainBenchError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return WriteError(
+            f"No space is left in {folder} for weights of {size:,} bytes; free some, or give another folder."
+        )
+    return WriteError(
+        f"{folder} cannot be written ({error.strerror}); give a folder that this user may write."
+    )
