@@ -50,6 +50,7 @@ bench: .venv/installed-dev  ## cost of the harness and of trackers, waiting for 
 	$(BIN)/python bench/transducer_loss.py
 	$(BIN)/python bench/scaling.py
 	$(BIN)/python bench/profile_minis.py $$(mktemp -d)
+	$(BIN)/python bench/starts.py
 	$(BIN)/python bench/startup.py
 
 docs: .venv-docs/installed  ## the documentation as a site, with search: site/index.html

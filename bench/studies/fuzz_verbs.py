@@ -409,6 +409,15 @@ def _verify(rng: random.Random, material: Material) -> list[str]:
     )
 
 
+def _startup(rng: random.Random, material: Material) -> list[str]:
+    """Nothing that would be started: campaigns here have no verified weights, and values are no sizes."""
+    words = [_folder(rng, material)] if rng.random() < 0.7 else ["--made-up", rng.choice(VALUES)]
+    words += _maybe(rng, "--run", rng.choice(VALUES)) + _maybe(rng, "--rounds", rng.choice(VALUES))
+    words += _maybe(rng, "--levels", rng.choice(("L1", "L0,L4", "L7", "", ",")))
+    words += _maybe(rng, "--disk", str(material.to / "disk")) + _maybe(rng, "--memory", str(material.to))
+    return words + _noise(rng)
+
+
 def _accept(rng: random.Random, material: Material) -> list[str]:
     nodes = [
         rng.choice(("n1", "n2:127.0.0.1", "n1", "a b", "-x", "", "n:")) for _ in range(rng.randint(0, 3))
@@ -478,6 +487,7 @@ ARGUMENTS: dict[str, Draw] = {
     "equivalent": _equivalent,
     "forecast": _forecast,
     "profile": _profile,
+    "startup": _startup,
     "accept": _accept,
     "report": _report,
     "web": _web,

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -49,6 +50,7 @@ def test_each_level_has_its_state_its_stages_and_the_right_answer(measured):
         for one in each.values():
             assert sum(one["stages"].values()) == pytest.approx(one["seconds"], abs=1e-6)
             assert one["seconds"] > 0
+            assert one["waited"] >= 0
 
 
 def test_levels_are_measured_in_their_order_whatever_the_order_of_their_names(measured):
@@ -80,6 +82,20 @@ def test_a_write_into_mapped_weights_is_reported_as_what_it_is(measured):
 def test_a_refusal_of_a_process_is_the_error(measured):
     with pytest.raises(LaunchError, match=r"^The weights are wrong\.$"):
         measured("L1", behaviour="refuses")
+
+
+def test_the_time_that_a_process_waited_is_that_since_the_last_answer(on_disk, monkeypatch):
+    waited = iter([2.0, 2.5, None, 3.0])
+    monkeypatch.setattr(started, "_waited_seconds", lambda pid: next(waited))
+    with started.start({"request": {"load": None}}, on_disk) as process:
+        found = [process.first["waited"], *(process.ask({"load": "map"})["waited"] for _ in range(3))]
+    assert found == [2.0, 0.5, None, 3.0]
+
+
+def test_waiting_is_that_of_the_kernel_by_thread():
+    counted = started._waited_seconds(os.getpid())
+    assert counted >= int(Path(f"/proc/self/task/{os.getpid()}/schedstat").read_text().split()[1]) / 2e9
+    assert started._waited_seconds(2**22 + 1) is None
 
 
 def test_no_process_is_left(on_disk):

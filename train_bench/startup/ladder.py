@@ -114,8 +114,8 @@ class _Ladder:
             yield process
 
     def start(self, level: str, kept: StartedProcess | None) -> dict[str, Any]:
-        """One start: its `seconds`, `stages`, whether its answer is `right`, and the `resident` share of the weights
-        before it."""
+        """One start: its `seconds`, those that it `waited` for a processor, its `stages`, whether its answer is
+        `right`, and the `resident` share of the weights before it."""
         if level in ("L0", "L1", "L2"):
             prepare = page_cache.make_cold if level == "L0" else page_cache.make_warm
             paths = self._in_memory if level == "L2" else self._on_disk
@@ -155,6 +155,7 @@ class _Ladder:
             stages["weights"] = (times["loaded"] - times["started"]) / 1e9
         return {
             "seconds": (times["answered"] - times["started"]) / 1e9,
+            "waited": reply["waited"],
             "stages": {name: stages.get(name, 0.0) for name in STAGES},
             "right": reply["answer"] == self._subject.answer,
             "answer": reply["answer"],
@@ -167,10 +168,12 @@ def _level(level: str, measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """A level over all rounds: medians of seconds and stages, the extremes of what was resident."""
     starts = [each[level] for each in measured]
     resident = [one["resident"] for one in starts]
+    waited = [one["waited"] for one in starts if one["waited"] is not None]
     return {
         "level": level,
         "retained": RETAINED[level],
         "seconds": statistics.median(one["seconds"] for one in starts),
+        "waited": statistics.median(waited) if waited else None,
         "stages": {name: statistics.median(one["stages"][name] for one in starts) for name in STAGES},
         "right": sum(one["right"] for one in starts),
         "resident": {"least": min(resident), "most": max(resident)},

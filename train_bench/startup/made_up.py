@@ -45,13 +45,15 @@ def refuse_without_torch() -> None:
         )
 
 
-def refuse_lack_of_room(layers: int, disk: Path, memory: Path | None) -> None:
+def refuse_lack_of_room(layers: int, disk: Path, memory: Path) -> None:
     """Raise `RequestError` if the disk does not hold the weights twice (the file, and that of the store), or the memory
     not at once in shared memory and in a process."""
     size = layers * LAYER_BYTES
-    wanted = [(2 * size, shutil.disk_usage(disk).free, str(disk))]
-    if memory is not None:
-        wanted.append((size, shutil.disk_usage(memory).free, str(memory)))
+    there = next(path for path in (disk, *disk.absolute().parents) if path.exists())
+    wanted = [
+        (2 * size, shutil.disk_usage(there).free, str(disk)),
+        (size, shutil.disk_usage(memory).free, str(memory)),
+    ]
     available = available_memory()
     if available is not None:
         wanted.append((2 * size, available, "the memory of this machine"))

@@ -45,14 +45,15 @@ class Model(Protocol):
 
 
 class MadeUpModel:
-    """Linear layers of 1 MiB with a ReLU each, without biases; one batch from the seed."""
+    """Linear layers of 1 MiB with a ReLU each, without biases; one batch from the seed. One thread computes it: others
+    would wait for memory, and on a busy machine for each other."""
 
     def __init__(self, *, layers: int, seed: int) -> None:
         self.layers, self.seed = layers, seed
 
     def build(self) -> None:
         """Layers whose memory is not written yet."""
-        torch.set_num_threads(system.cores())
+        torch.set_num_threads(1)
         self.model = torch.nn.ParameterList(torch.empty(WIDTH, WIDTH) for _ in range(self.layers))
         drawn = torch.Generator().manual_seed(derive(self.seed, "batch"))
         self.batch = torch.randn(ROWS, WIDTH, generator=drawn)

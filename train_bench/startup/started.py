@@ -29,12 +29,13 @@ class StartedProcess:
 
     pid      its number
     first    reply to the first request, with `times` in nanoseconds from `started` (before exec) to `answered` (the
-             reply arrived here)
+             reply arrived here), and the seconds that its threads `waited` for a processor (None: unknown)
     """
 
     def __init__(self, process: subprocess.Popen[str], stderr: IO[str], started: int) -> None:
         self._process, self._stderr = process, stderr
         self.pid = process.pid
+        self._waited = 0.0
         self.first = self._reply(started)
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,6 +56,9 @@ class StartedProcess:
         if "error" in reply:
             raise LaunchError(reply["error"])
         reply["times"] = {"started": started, **reply["times"], "answered": answered}
+        waited = _waited_seconds(self.pid)
+        reply["waited"] = None if waited is None else waited - self._waited
+        self._waited = waited or 0.0
         return reply
 
     def _death(self) -> str:
@@ -68,6 +72,15 @@ class StartedProcess:
         self._stderr.seek(0)
         said = " ".join(self._stderr.read()[-TAIL_CHARACTERS:].split())
         return f"A process whose start is measured died by {how}: {said or 'it printed nothing'}"
+
+
+def _waited_seconds(pid: int) -> float | None:
+    """Seconds that the threads of a process were runnable without a processor; None: unknown."""
+    try:
+        counters = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    except OSError:
+        return None
+    return sum(int(fields[1]) for fields in counters) / 1e9 if counters else None
 
 
 @contextlib.contextmanager

@@ -1,0 +1,174 @@
+"""`train-bench startup`: what it refuses before any process is started, and whole ladders of made-up models."""
+
+import hashlib
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import save_file
+
+from tests.command_line import train_bench
+from tests.command_line import typed as typed_words
+from tests.fake_campaigns import Diary, FakeLauncher, make
+from train_bench.campaign import runner
+from train_bench.core import files
+from train_bench.startup import made_up, page_cache, started
+
+
+def typed(*words):
+    return typed_words(*map(str, words))
+
+
+@pytest.fixture(autouse=True)
+def no_process(monkeypatch):
+    monkeypatch.setattr(started, "MODULE", "no.such.module")
+
+
+@pytest.fixture
+def in_memory():
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """A campaign of one run whose log names its weights, which are not verified."""
+    folder, data = tmp_path / "campaign", tmp_path / "data"
+    plan = make(f"output={folder}", "runs=1", f"data_dir='{data}'")
+    runner.begin(plan)
+    runner.run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
+    (folder / "weights").mkdir()
+    save_file({}, folder / "weights" / "run_0.safetensors")
+    digest = files.digest(folder / "weights" / "run_0.safetensors")
+    event = {
+        "namespace": "",
+        "time_ms": 1,
+        "event_type": "POINT_IN_TIME",
+        "key": "kept_weights",
+        "metadata": {},
+    }
+    event["value"] = {"files": {"run_0.safetensors": digest}}
+    with (folder / "result_0.txt").open("a") as log:
+        log.write(f":::MLLOG {json.dumps(event)}\n")
+    return folder
+
+
+def verified(folder, agree):
+    log = (folder / "result_0.txt").read_bytes()
+    result = {"log": hashlib.sha256(log).hexdigest(), "agree": agree, "tolerance": 1e-5}
+    files.write_json(folder / "verified_0.json", result)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "startup takes a campaign with kept weights, or --made-up SIZE"),
+        (["kept", "--made-up", "10MB"], "give one of them."),
+        (["--made-up", "10MB", "--rounds", "0"], "--rounds is 0; it is a number from 1 to 1000."),
+        (["--made-up", "10MB", "--levels", "L1,L7"], "There is no level 'L7'."),
+        (["--made-up", "10MB", "--levels", ""], "There is no level ''."),
+        (["--made-up", "10", "--levels", "L1"], "'10' is no size of a made-up model"),
+        (["--made-up", "1MB"], "'1MB' is no size of a made-up model; give 2MB to 1000GB"),
+        (["made_up=10MB,1e3GB"], "'1e3GB' is no size of a made-up model"),
+        (["--made-up", "1001GB"], "'1001GB' is no size of a made-up model"),
+        (["nothing"], "nothing is not a campaign (no plan.json)"),
+        (["--made-up", "10MB", "--to", "x.html"], "give a name that ends in .json"),
+    ],
+)
+def test_what_is_refused_is_named_with_what_is_allowed(words, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    answer = typed("startup", *words)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert sentence in answer.stderr
+    assert answer.stderr.count("\n") == 1
+
+
+def test_a_disk_that_is_in_memory_is_refused_and_nothing_is_left(in_memory):
+    answer = typed("startup", "--made-up", "10MB", "--disk", in_memory)
+    assert answer.returncode == 2
+    assert "lies on tmpfs, whose files cannot be made cold" in answer.stderr
+    assert list(in_memory.iterdir()) == []
+
+
+def test_a_memory_tier_on_a_disk_is_refused(tmp_path):
+    if page_cache.file_system(tmp_path) in page_cache.IN_MEMORY:
+        pytest.skip("the folder of the tests is in memory")
+    answer = typed("startup", "--made-up", "10MB", "--disk", tmp_path, "--memory", tmp_path)
+    assert answer.returncode == 2
+    assert "weights are mapped from shared memory: give a folder on tmpfs" in answer.stderr
+    answer = typed("startup", "--made-up", "10MB", "--disk", tmp_path, "--memory", tmp_path / "none")
+    assert "which is no folder; give one in shared memory" in answer.stderr
+
+
+def test_a_disk_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    answer = typed("startup", "--made-up", "10MB", "--disk", tmp_path / "file")
+    assert answer.returncode == 2
+    assert "cannot be written" in answer.stderr
+
+
+def test_a_model_for_which_there_is_no_room_is_refused(tmp_path, monkeypatch):
+    words = ("--made-up", "10MB,100GB", "--levels", "L1,L2", "--disk", tmp_path)
+    monkeypatch.setattr(made_up, "available_memory", lambda: 10**9)
+    monkeypatch.setattr(made_up.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 10**13}))
+    answer = typed("startup", *words)
+    assert answer.returncode == 2
+    assert "takes 199,999 MB of the memory of this machine, where 1,000 MB are free" in answer.stderr
+    monkeypatch.setattr(made_up.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 10**9}))
+    assert f"takes 199,999 MB of {tmp_path}" in typed("startup", *words).stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_campaign_without_kept_weights_is_refused(begun, tmp_path):
+    answer = typed("startup", begun.jobs[0].folder, "--disk", tmp_path / "disk")
+    assert (answer.returncode, "has no result yet" in answer.stderr) == (2, True)
+
+
+def test_weights_that_were_not_verified_are_refused(kept, tmp_path):
+    answer = typed("startup", str(kept), "--disk", tmp_path / "disk")
+    assert answer.returncode == 2
+    assert f"were not verified; run train-bench verify {kept} first." in answer.stderr
+    verified(kept, agree=False)
+    answer = typed("startup", str(kept), "--disk", tmp_path / "disk")
+    assert answer.returncode == 2
+    assert "do not have the quality that it logs" in answer.stderr
+
+
+def test_changed_weights_unknown_runs_and_missing_data_are_refused(kept, tmp_path):
+    verified(kept, agree=True)
+    disk = ("--disk", tmp_path / "disk")
+    answer = typed("startup", str(kept), "--run", "3", *disk)
+    assert (answer.returncode, "has no finished run 3; it has 0" in answer.stderr) == (2, True)
+    answer = typed("startup", str(kept), *disk)
+    assert (answer.returncode, "are not on this host" in answer.stderr) == (2, True)
+    save_file({}, kept / "weights" / "run_0.safetensors", metadata={"x": "y"})
+    answer = typed("startup", str(kept), *disk)
+    assert (answer.returncode, "is not what" in answer.stderr) == (2, True)
+
+
+def test_a_process_that_cannot_be_started_leaves_nothing(tmp_path):
+    answer = typed("startup", "--made-up", "2MB", "--levels", "L1", "--disk", tmp_path)
+    assert answer.returncode == 1
+    assert "died by exit code 1" in answer.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.full
+def test_made_up_models_start_at_every_level_with_the_right_answer(tmp_path, in_memory):
+    disk, file = tmp_path / "disk", tmp_path / "starts.json"
+    cold = [] if page_cache.file_system(tmp_path) not in page_cache.IN_MEMORY else ["--levels=L1,L2,L3,L4"]
+    answer = train_bench(
+        "startup", "made_up=2MB,4MB", "rounds=1", f"disk={disk}", f"memory={in_memory}", f"to={file}", *cold
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert "All answers are right, and equal bit by bit at all levels." in answer.stdout
+    content = files.read_json(file)
+    assert [
+        model["bytes"] > size for model, size in zip(content["models"], (2 << 20, 4 << 20), strict=True)
+    ] == [1, 1]
+    for model in content["models"]:
+        assert {one["answer"] for each in model["rounds"] for one in each.values()} == {model["answer"]}
+        assert all(level["right"] == 1 for level in model["levels"])
+    assert list(disk.iterdir()) == []
+    assert list(in_memory.iterdir()) == []
