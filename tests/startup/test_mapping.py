@@ -2,8 +2,10 @@
 
 import faulthandler
 import os
+import re
 import resource
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -46,6 +48,37 @@ def test_a_mapping_is_the_file_and_no_copy(file):
         writing.seek(at)
         writing.write(np.float32(7).tobytes())
     assert mapped[-1] == 7
+
+
+def kibibytes(kind, path):
+    """Of the mappings of a file in this process, by the kernel."""
+    maps = Path("/proc/self/smaps").read_text().split("VmFlags")
+    (mine,) = (one for one in maps if f"{path}\n" in one)
+    return int(re.search(rf"^{kind}: +(\d+) kB$", mine, re.MULTILINE)[1])
+
+
+def test_processes_share_all_pages_of_a_mapping_from_the_beginning(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    save_file({"values": torch.ones(1 << 18)}, path)
+    mapped = map_tensors(path)
+    assert (kibibytes("Rss", path), kibibytes("Pss", path)) == (1028, 1028), (
+        "no page is left for the first inference"
+    )
+    there, ready = os.pipe()
+    done, end = os.pipe()
+    pid = os.fork()
+    if not pid:
+        own = map_tensors(path)
+        os.write(ready, b"x")
+        os.close(end)
+        os.read(done, 1)
+        os._exit(int(own["values"][-1]))
+    os.read(there, 1)
+    shared = kibibytes("Pss", path)
+    for descriptor in (end, done, there, ready):
+        os.close(descriptor)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == int(mapped["values"][-1]) == 1
+    assert shared == 514, "each has half of every page"
 
 
 def test_a_write_into_a_mapping_ends_the_process(file):
