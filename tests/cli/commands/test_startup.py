@@ -120,6 +120,13 @@ def test_a_model_for_which_there_is_no_room_is_refused(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_made_up_models_name_the_package_that_they_need(tmp_path, monkeypatch):
+    monkeypatch.setattr(made_up.importlib.util, "find_spec", lambda name: None)
+    answer = typed("startup", "--made-up", "10MB", "--disk", tmp_path)
+    assert answer.returncode == 2
+    assert "need a package that is not installed (torch): pip install '" in answer.stderr
+
+
 def test_a_campaign_without_kept_weights_is_refused(begun, tmp_path):
     answer = typed("startup", begun.jobs[0].folder, "--disk", tmp_path / "disk")
     assert (answer.returncode, "has no result yet" in answer.stderr) == (2, True)
