@@ -12,6 +12,7 @@ from tests.command_line import train_bench
 from tests.command_line import typed as typed_words
 from tests.fake_campaigns import Diary, FakeLauncher, make
 from train_bench.campaign import runner
+from train_bench.cli.commands import startup
 from train_bench.core import files
 from train_bench.startup import made_up, page_cache, started
 
@@ -159,6 +160,16 @@ def test_a_process_that_cannot_be_started_leaves_nothing(tmp_path):
     assert answer.returncode == 1
     assert "died by exit code 1" in answer.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_answers_that_do_not_depend_on_the_weights_are_refused(kept, tmp_path, monkeypatch):
+    verified(kept, agree=True)
+    monkeypatch.setattr(started, "MODULE", "tests.startup.fake_process")
+    monkeypatch.setattr(startup.runner, "refuse_missing_data", lambda plan: None)
+    monkeypatch.setattr(startup, "_description", lambda *_: {"behaviour": "always right"})
+    answer = typed("startup", str(kept), "--levels", "L1", "--disk", tmp_path / "disk")
+    assert answer.returncode == 1
+    assert "resnet_mini calls does not depend on the weights" in answer.stderr
 
 
 @pytest.mark.full

@@ -179,11 +179,14 @@ def _of_campaign(planned: Plan, kept: Kept, scratch: Path) -> Subject:
     """A run of a campaign. The right answer is that of a process which reads its files as `verify` does and finds the
     verified quality in them."""
     described = _description(planned, kept, scratch)
-    paths = [str(path) for path in kept.paths]
-    with start(
-        {**described, "request": {"load": "copy", "paths": paths, "quality": True}}, scratch
-    ) as process:
-        reply = process.first
+    request = {"load": "copy", "paths": [str(path) for path in kept.paths], "quality": True}
+    with start({**described, "request": {"load": None}}, scratch) as process:
+        before, reply = process.first, process.ask(request)
+    if before["answer"] == reply["answer"]:
+        raise LaunchError(
+            f"The first module that the evaluation of {planned.variant} calls does not depend on the weights, so that "
+            f"it does not tell right from wrong; measure another benchmark."
+        )
     _refuse_other_quality(kept, _verification(kept), reply["quality"])
     return Subject(
         name=f"{planned.variant}, run {kept.job.index} of {kept.job.folder}",
