@@ -114,7 +114,7 @@ def check_conditions(test: LoadGenTest, trace: Verdict) -> Iterator[Said]:
             f"The test had {trace.queries} queries of {samples} samples; at least {least_queries} queries of "
             f"{least_samples} samples.",
         )
-    percentile = float(settings.get("effective_target_latency_percentile", 0.99))
+    percentile = float(settings["effective_target_latency_percentile"])
     if trace.latency_bound_met is False:
         bound = float(settings["effective_target_latency_ns"]) / 1e6
         yield (

@@ -63,9 +63,8 @@ def _speeds(name: str, test: LoadGenTest, performance: LoadGenTest) -> Iterator[
 
 def _rate(test: LoadGenTest) -> float | None:
     """Queries or samples per second, by the trace or, without one, as logged; of a latency its inverse."""
-    value = test.logged_value
-    if test.queries is not None and len(test.queries) and not test.token_latencies:
-        value = loadgen_verdict.recompute(test.queries, test.settings).value
+    trace = loadgen_verdict.recompute(test)
+    value = test.logged_value if trace is None else trace.value
     if not value:
         return None
     return value if test.scenario in ("Server", "Offline") else 1e9 / value

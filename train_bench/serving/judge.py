@@ -107,14 +107,7 @@ def _judge(
 ) -> TestJudgement:
     model = None if rules is None else rules.model_of(test.folder)
     name = str(test.folder.relative_to(root)) if test.folder != root else root.name
-    trace = None
-    if (
-        test.mode == PERFORMANCE
-        and test.queries is not None
-        and len(test.queries)
-        and not test.token_latencies
-    ):
-        trace = loadgen_verdict.recompute(test.queries, test.settings)
+    trace = loadgen_verdict.recompute(test)
     logged = test.values.get("result_validity")
     said = _said(test, trace, rules, model, tests)
     return TestJudgement(

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from train_bench.core import files
 from train_bench.core.escape import plain
+from train_bench.core.finite_number import finite_number
 from train_bench.errors import LogError
 from train_bench.logs import log
 from train_bench.serving.folders import DETAIL
@@ -98,11 +99,13 @@ class Answers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadGenTest:
-    """A folder that LoadGen has written. `values` has the last value of each key of the detail log, `errors` its lines
-    that are errors, `verdict` the word of the summary; None stands for a file that is not there."""
+    """A folder that LoadGen has written. `values` has the last value of each key of the detail log, `settings` those
+    of its keys `effective_*`, whose types and ranges are checked, `errors` its lines that are errors, `verdict` the
+    word of the summary; None stands for a file that is not there."""
 
     folder: Path
     values: Mapping[str, Any]
+    settings: Mapping[str, Any]
     errors: tuple[str, ...]
     problems: tuple[str, ...]
     verdict: str | None
@@ -116,11 +119,6 @@ class LoadGenTest:
     @property
     def mode(self) -> str:
         return str(self.values["effective_test_mode"])
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """Values of `effective_*` keys, whose types and ranges are checked."""
-        return {key: value for key, value in self.values.items() if key.startswith("effective_")}
 
     @property
     def accuracy_samples(self) -> int:
@@ -171,6 +169,7 @@ def read(folder: Path) -> LoadGenTest:
     return LoadGenTest(
         folder=folder,
         values=values,
+        settings={key: value for key, value in values.items() if key.startswith("effective_")},
         errors=tuple(
             plain(str(event.value)) for event in detail.events if event.metadata.get("is_error") is True
         ),
@@ -182,7 +181,8 @@ def read(folder: Path) -> LoadGenTest:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value < MOST
+    number = finite_number(value, below=MOST)
+    return number is not None and number >= 0
 
 
 def _summary_verdict(path: Path) -> str | None:

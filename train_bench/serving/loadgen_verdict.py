@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from train_bench.serving import early_stopping
-from train_bench.serving.loadgen_log import METRICS, Queries
+from train_bench.serving.loadgen_log import METRICS, PERFORMANCE, LoadGenTest, Queries
 
 PERCENTILES = (0.5, 0.9, 0.95, 0.97, 0.99, 0.999)
 NANOSECONDS = 1e9
@@ -43,8 +43,12 @@ class Verdict:
         )
 
 
-def recompute(queries: Queries, settings: Mapping[str, Any]) -> Verdict:
-    """The verdict of a trace of at least one sample under `effective_*` settings of a detail log."""
+def recompute(test: LoadGenTest) -> Verdict | None:
+    """The verdict of a performance test by its trace; None without a sample in a trace, and where the bounds are on the
+    latencies of tokens."""
+    queries, settings = test.queries, test.settings
+    if test.mode != PERFORMANCE or queries is None or not len(queries) or test.token_latencies:
+        return None
     scenario = settings["effective_scenario"]
     count = len(np.unique(queries.query))
     latencies = np.sort(queries.latency_ns)
@@ -52,7 +56,7 @@ def recompute(queries: Queries, settings: Mapping[str, Any]) -> Verdict:
     results: dict[str, Any] = {"result_query_count": count} | _latency_results(
         latencies, "latency_ns", "latency_ns"
     )
-    percentile = float(settings.get("effective_target_latency_percentile", 0.99))
+    percentile = float(settings["effective_target_latency_percentile"])
     bound_met = stopped = None
     if scenario == "Offline":
         seconds = float(latencies[-1]) / NANOSECONDS
@@ -81,7 +85,7 @@ def recompute(queries: Queries, settings: Mapping[str, Any]) -> Verdict:
         if scenario == "MultiStream":
             results |= _latency_results(per_query, "query_latency_ns", "per_query_latency_ns")
     min_duration = float(settings["effective_min_duration_ms"]) / 1e3
-    enough_samples = len(latencies) >= int(settings.get("effective_min_sample_count", 0))
+    enough_samples = len(latencies) >= int(settings["effective_min_sample_count"])
     verdict = Verdict(
         min_duration_met=seconds >= min_duration,
         min_queries_met=count >= int(settings["effective_min_query_count"]) and enough_samples,
