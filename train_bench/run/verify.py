@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from train_bench.core import files
 from train_bench.core.job import EVALUATED, Job
 from train_bench.parallel import Parallel
 from train_bench.run import rank, weights
-from train_bench.task import Task
+from train_bench.task import DataFacts, Task
 
 
 class _OfEvaluation:
@@ -30,13 +31,19 @@ class _OfEvaluation:
         return model
 
 
+def restore(job: Job, task: Task, parallel: Parallel, kept: Sequence[str]) -> DataFacts:
+    """Build the task of `job` with the weights of these files, and open its data."""
+    exporting = weights.keeping(task, job)
+    task.build(job.seed, _OfEvaluation(parallel))
+    facts = task.open_data()
+    parallel.sync_buffers()  # weights are whole from here on, also with sharding launchers
+    weights.put_back(exporting, [Path(path) for path in kept])
+    return facts
+
+
 def evaluate_again(job: Job, task: Task, parallel: Parallel) -> None:
     """Evaluate the `files` of the options; rank 0 writes the metrics, None for NaN or infinity."""
-    kept = weights.keeping(task, job)
-    task.build(job.seed, _OfEvaluation(parallel))
-    task.open_data()
-    parallel.sync_buffers()  # weights are whole from here on, also with sharding launchers
-    weights.put_back(kept, [Path(path) for path in job.work_options["files"]])
+    restore(job, task, parallel, job.work_options["files"])
     quality = task.evaluate()
     if parallel.rank == 0:
         metrics = {name: value if math.isfinite(value) else None for name, value in quality.metrics.items()}
