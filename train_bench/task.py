@@ -260,6 +260,29 @@ class ExportsWeights(Task, Protocol):
         the same on every rank, or whole on one."""
 
 
+class ServesSamples(ExportsWeights, Protocol):
+    """Extension of a task for `serve`; optional. Called on one rank, after `build`, `open_data` and the weights."""
+
+    def served_samples(self) -> int:
+        """Number of samples that can be asked for. Together they are the evaluation set."""
+
+    def load_samples(self, indices: Sequence[int]) -> None:
+        """(*) Read these samples into memory, as the network takes them; not timed."""
+
+    def unload_samples(self, indices: Sequence[int]) -> None:
+        """(*) Free them."""
+
+    def answer(self, indices: Sequence[int]) -> Sequence[bytes]:
+        """(*) Answers to loaded samples, in the order of `indices`; timed. An answer follows from its sample and from
+        the weights, not from its neighbours, and nothing of it is kept for the next call."""
+
+    def quality_of(self, answers: Sequence[bytes]) -> Quality:
+        """(*) Metrics of the answers to all samples, in the order of their indices: those of `evaluate`."""
+
+    def served_model(self) -> torch.nn.Module:
+        """Module that gives the answers: its linear layers may be replaced by quantised ones."""
+
+
 class ReportsLearningRates(Task, Protocol):
     """Extension of a task that reports its learning rates; optional."""
 

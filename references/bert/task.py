@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -20,11 +21,14 @@ from train_bench.references.bert.quality import count_words
 from train_bench.references.bert.recipe import optimizer_of, schedule_of
 from train_bench.references.bert.weights import load_start_weights
 from train_bench.references.parts import loading, stream
-from train_bench.references.parts.training import TrainingTask, non_finite
+from train_bench.references.parts.serving import ServesEvaluationSet
+from train_bench.references.parts.training import non_finite
 from train_bench.task import DataFacts
 
+NO_WORD = np.array([65535], dtype="<u2")
 
-class Task(TrainingTask[Config, data.Batch]):
+
+class Task(ServesEvaluationSet[Config, data.Batch]):
     """The benchmark `bert` and its smaller scales."""
 
     def build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -63,6 +67,7 @@ class Task(TrainingTask[Config, data.Batch]):
         train, val = data.open_examples(config)
         packed, device = config.data.pack, parallel.device
         train_set = data.BatchSet(examples=train, permuted=config.data.permute_labels, pack=packed)
+        self._val = val
         eval_set = data.BatchSet(examples=val, pack=packed)
         order = data.Shuffle(samples=len(train), seed=self.seed)
         mine = stream.evaluation_order(len(val), config.data.eval_batch_size, parallel.rank, parallel.size)
@@ -115,6 +120,38 @@ class Task(TrainingTask[Config, data.Batch]):
         with self.parallel.inference():
             logits = self._logits(batch)
         return count_words(logits.words, batch.words, batch.weights)
+
+    def served_samples(self) -> int:
+        """Examples of the evaluation set."""
+        return len(self._val)
+
+    def served_sample(self, index: int) -> np.void:
+        """The packed row of an example."""
+        return self._val[index]
+
+    def answers(self, samples: Sequence[np.void]) -> Sequence[bytes]:
+        """The words at the masked positions of each example, uint16; without a word where a logit is not finite."""
+        rows = np.array(samples, dtype=self._val.rows)
+        batch = self.on_device(data.as_batch(rows, pack=self.config.data.pack))
+        with self.parallel.inference():
+            logits = self._logits(batch).words
+        finite = torch.isfinite(logits).flatten(1).all(dim=1).tolist()
+        words = logits.argmax(dim=2).cpu().numpy().astype("<u2")
+        return [
+            found[: row["masked"]].tobytes() if whole else NO_WORD.tobytes()
+            for found, row, whole in zip(words, rows, finite, strict=True)
+        ]
+
+    def quality_of(self, answers: Sequence[bytes]) -> Quality:
+        """`MLM_accuracy` of the words that were answered."""
+        right = masked = 0
+        for index, answer in enumerate(answers):
+            row = self._val[index]
+            count = int(row["masked"])
+            found = np.frombuffer(answer, dtype="<u2")
+            right += int((found == row["words"][:count]).sum()) if len(found) == count else 0
+            masked += count
+        return Quality(metrics={"MLM_accuracy": right / masked})
 
 
 def _refuse_shapes(config: Config) -> None:

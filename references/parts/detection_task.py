@@ -25,7 +25,8 @@ from torch import Tensor, nn
 
 from train_bench.quality import Quality
 from train_bench.references.parts import backbone_weights, box_quality, coco, coco_ap, loading, stream
-from train_bench.references.parts.training import TrainingTask, non_finite
+from train_bench.references.parts.serving import ServesEvaluationSet
+from train_bench.references.parts.training import non_finite
 from train_bench.task import DataFacts
 
 C = TypeVar("C", bound=Any)
@@ -39,7 +40,7 @@ class ImageSet(loading.Samples, Protocol):
         """The batch of these examples."""
 
 
-class DetectionTask(TrainingTask[C, B]):
+class DetectionTask(ServesEvaluationSet[C, B]):
     """Detection whose quality is the COCO AP of boxes, computed on rank 0.
 
     layout               memory format of images and network
@@ -98,6 +99,7 @@ class DetectionTask(TrainingTask[C, B]):
         train, self._val = self.open_splits()
         self._truth: COCO | None = coco_ap.index(self._val.path) if parallel.rank == 0 else None
         train_set, eval_set = self.training_set(train), self.evaluation_set(self._val)
+        self._eval_set = eval_set
         order = stream.Shuffled(samples=len(train.images), seed=self.seed)
         count, every = len(self._val.images), len(self._val.annotations.image_ids)
         mine = stream.evaluation_order(count, data_config.eval_batch_size, parallel.rank, parallel.size)
@@ -140,3 +142,24 @@ class DetectionTask(TrainingTask[C, B]):
             for index, places, kinds in zip(indices, boxes, logits, strict=True)
             if index < len(self._val.images)
         ]
+
+    def served_samples(self) -> int:
+        """Images of the evaluation set."""
+        return len(self._val.images)
+
+    def served_sample(self, index: int) -> Any:
+        """An image with its index, as a batch."""
+        return self._eval_set.collate([self._eval_set[index]])
+
+    def answers(self, samples: Sequence[Any]) -> Sequence[bytes]:
+        """The boxes that are found in each image, float64 (boxes, 7) as in `box_quality.rows`."""
+        found = []
+        for images, indices in samples:
+            (rows,) = self._rows(indices, *self.infer(self.normalize(images)))
+            found.append(rows.tobytes())
+        return found
+
+    def quality_of(self, answers: Sequence[bytes]) -> Quality:
+        """`mAP` of the boxes that were answered."""
+        rows = [np.frombuffer(answer).reshape(-1, box_quality.COLUMNS) for answer in answers]
+        return Quality(metrics={"mAP": box_quality.average_precision(self._truth, rows, self.parallel)})

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from train_bench.quality import Quality
 from train_bench.references.parts import loading, stream
-from train_bench.references.parts.training import TrainingTask, non_finite
+from train_bench.references.parts.serving import ServesEvaluationSet
+from train_bench.references.parts.training import non_finite
 from train_bench.references.resnet import data, examples
 from train_bench.references.resnet.config import Config
 from train_bench.references.resnet.model import ResNet, tensor_names
@@ -19,7 +21,7 @@ from train_bench.references.resnet.recipe import optimizer_of, schedule_of
 from train_bench.task import DataFacts
 
 
-class Task(TrainingTask[Config, examples.Batch]):
+class Task(ServesEvaluationSet[Config, examples.Batch]):
     """The benchmark `resnet` and its smaller scales."""
 
     def build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -47,7 +49,7 @@ class Task(TrainingTask[Config, examples.Batch]):
         train_set = examples.TrainingSet(
             images=train, data=data_config, seed=self.derived_seed("augmentation")
         )
-        eval_set = examples.EvaluationSet(images=val, data=data_config)
+        self._eval_set = eval_set = examples.EvaluationSet(images=val, data=data_config)
         order = stream.Shuffled(samples=len(train.labels), seed=self.seed)
         mine = stream.evaluation_order(
             len(val.labels), data_config.eval_batch_size, parallel.rank, parallel.size
@@ -89,3 +91,23 @@ class Task(TrainingTask[Config, examples.Batch]):
         right = logits.argmax(dim=1) == labels
         broken = ~torch.isfinite(logits).all(dim=1)
         return torch.stack([right.sum(), (labels != examples.PADDING_LABEL).sum(), broken.sum()])
+
+    def served_samples(self) -> int:
+        """Images of the evaluation set."""
+        return len(self._eval_set.images.labels)
+
+    def served_sample(self, index: int) -> Tensor:
+        """float32 (3, image_size, image_size) from 0 to 255."""
+        return self._eval_set[index][0]
+
+    def answers(self, samples: Sequence[Tensor]) -> Sequence[bytes]:
+        """The class of each image, int32; -1 where a logit is NaN or infinite."""
+        images, _ = self.on_device((torch.stack(list(samples)), torch.empty(0)))
+        logits = self.infer(images)
+        classes = logits.argmax(dim=1).where(torch.isfinite(logits).all(dim=1), -1)
+        return [answer.tobytes() for answer in classes.cpu().numpy().astype("<i4")]
+
+    def quality_of(self, answers: Sequence[bytes]) -> Quality:
+        """`top1` of the classes that were answered."""
+        right = np.frombuffer(b"".join(answers), dtype="<i4") == self._eval_set.images.labels
+        return Quality(metrics={"top1": float(right.mean())})

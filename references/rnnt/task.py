@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from train_bench.parallel import Parallel
 from train_bench.quality import Quality
 from train_bench.references.parts import checkpoint, loading, stream
-from train_bench.references.parts.training import TrainingTask, non_finite
+from train_bench.references.parts.serving import ServesEvaluationSet
+from train_bench.references.parts.training import non_finite
 from train_bench.references.parts.transducer_loss import transducer_loss
 from train_bench.references.rnnt import data
 from train_bench.references.rnnt.config import Config
@@ -25,7 +26,7 @@ from train_bench.references.rnnt.tokens import text_of
 from train_bench.task import DataFacts
 
 
-class Task(TrainingTask[Config, data.Batch]):
+class Task(ServesEvaluationSet[Config, data.Batch]):
     """The benchmark `rnnt` and its smaller scales. What is evaluated are averaged weights."""
 
     def build(self, seed: int, parallel: Parallel) -> None:
@@ -79,6 +80,7 @@ class Task(TrainingTask[Config, data.Batch]):
         eval_set = data.EvaluationSet(
             utterances=val, data=config.data, symbols=self._symbols, seed=self.derived_seed("dither")
         )
+        self._eval_set = eval_set
         order = data.Bucketed(
             lengths=train.lengths,
             buckets=hyperparameters.data_train_num_buckets,
@@ -139,6 +141,31 @@ class Task(TrainingTask[Config, data.Batch]):
                 symbols_per_frame=self.config.eval_symbols,
                 most_symbols=self.config.hyperparameters.eval_max_prediction_symbols,
             )
+
+    def served_samples(self) -> int:
+        """Utterances of the evaluation set."""
+        return len(self._eval_set.utterances)
+
+    def served_sample(self, index: int) -> tuple[Tensor, str]:
+        """The features of an utterance and its transcript."""
+        return self._eval_set[index]
+
+    def answers(self, samples: Sequence[tuple[Tensor, str]]) -> Sequence[bytes]:
+        """What is heard in each utterance, text in UTF-8."""
+        features, frame_counts, _ = self._eval_set.collate(list(samples))
+        return [text_of(symbols, self._symbols).encode() for symbols in self._decoded(features, frame_counts)]
+
+    def quality_of(self, answers: Sequence[bytes]) -> Quality:
+        """`WER` of the texts that were answered."""
+        errors = words = 0
+        for index, answer in enumerate(answers):
+            wrong, said = word_errors(self.served_sample(index)[1], answer.decode())
+            errors, words = errors + wrong, words + said
+        return Quality(metrics={"WER": errors / words})
+
+    def served_model(self) -> nn.Module:
+        """The averaged network."""
+        return self._average
 
     def weights(self) -> Mapping[str, Tensor]:
         """The averaged weights, which are what is evaluated."""

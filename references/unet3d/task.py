@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from train_bench.errors import RequestError
 from train_bench.quality import Quality
 from train_bench.references.parts import loading
-from train_bench.references.parts.training import TrainingTask, non_finite
+from train_bench.references.parts.serving import ServesEvaluationSet
+from train_bench.references.parts.training import non_finite
 from train_bench.references.unet3d import data, quality
 from train_bench.references.unet3d.config import Config
 from train_bench.references.unet3d.loss import dice_and_cross_entropy
@@ -21,7 +23,7 @@ from train_bench.references.unet3d.recipe import optimizer_of, schedule_of
 from train_bench.task import DataFacts
 
 
-class Task(TrainingTask[Config, data.Batch]):
+class Task(ServesEvaluationSet[Config, data.Batch]):
     """The benchmark `unet3d` and its smaller scales."""
 
     def build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -104,6 +106,32 @@ class Task(TrainingTask[Config, data.Batch]):
             windows=self.config.data.eval_windows,
         )
         return logits, quality.without_remainder(label, self._strides)
+
+    def served_samples(self) -> int:
+        """Volumes of the evaluation set."""
+        return len(self._eval_set.volumes)
+
+    def served_sample(self, index: int) -> tuple[Tensor, Tensor]:
+        """The image and the labels of a volume."""
+        return self._eval_set[index][1:]
+
+    def answers(self, samples: Sequence[tuple[Tensor, Tensor]]) -> Sequence[bytes]:
+        """The class of each voxel, uint8, without the border that does not fit the windows."""
+        device = self.parallel.device
+        return [
+            self._segment(image.to(device), label)[0].argmax(dim=0).byte().cpu().numpy().tobytes()
+            for image, label in samples
+        ]
+
+    def quality_of(self, answers: Sequence[bytes]) -> Quality:
+        """`DICE` of the classes that were answered."""
+        classes = self.config.model.num_classes
+        scores = []
+        for index, answer in enumerate(answers):
+            truth = quality.without_remainder(self.served_sample(index)[1], self._strides)[0]
+            found = torch.from_numpy(np.frombuffer(answer, dtype=np.uint8).astype(np.int64))
+            scores.append(quality.dice_per_class(found.view_as(truth), truth, classes))
+        return Quality(metrics={"DICE": float(torch.stack(scores).double().mean(dim=0).mean())})
 
 
 def _refuse_shapes(config: Config) -> None:

@@ -372,3 +372,24 @@ def test_a_diverged_run_reports_not_a_number(mini: Mini) -> None:
 def test_a_batch_that_ranks_cannot_share_is_refused(mini: Mini) -> None:
     with pytest.raises(RequestError, match=f"global_batch_size {mini.batch} cannot be divided among 3 ranks"):
         mini.built(parallel=OneRank(size=3))
+
+
+SERVED = ("bert", "dlrm", "dlrm_dcnv2", "resnet", "retinanet", "rnnt", "ssd", "unet3d")
+
+
+@pytest.mark.parametrize("mini", others_in_full(SERVED, ["dlrm", "resnet"]), indirect=True)
+def test_answers_are_alike_in_any_batch_and_have_the_quality_of_the_evaluation(mini: Mini) -> None:
+    task = mini.built()
+    task.open_data()
+    task.train_until(mini.mark(6))
+    evaluated = task.evaluate().metrics
+    every = list(range(task.served_samples()))
+    task.load_samples(every)
+    together = [answer for first in every[::8] for answer in task.answer(every[first : first + 8])]
+    assert task.quality_of(together).metrics == pytest.approx(evaluated, abs=1e-6)
+    some = every[-1::-3]
+    assert [task.answer([index])[0] for index in some] == [together[index] for index in some]
+    task.unload_samples(every)
+    with pytest.raises(KeyError):
+        task.answer([0])
+    task.close()

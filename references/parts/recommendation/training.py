@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,16 +21,19 @@ from train_bench.references.parts import loading
 from train_bench.references.parts.recommendation import data
 from train_bench.references.parts.recommendation.quality import roc_auc
 from train_bench.references.parts.recommendation.tables import Tables
-from train_bench.references.parts.training import TrainingTask
+from train_bench.references.parts.serving import ServesEvaluationSet
 from train_bench.task import DataFacts
 from train_bench.warm_up import without_trace
 
 CHECKPOINT = "checkpoint.pt"
 
+SERVED_TOGETHER = 100
+"""Records that one served sample has, as many as a user is shown: MLPerf's have 100 to 700."""
+
 C = TypeVar("C", bound=Any)
 
 
-class RecommendationTask(TrainingTask[C, data.Batch]):
+class RecommendationTask(ServesEvaluationSet[C, data.Batch]):
     """Embedding tables are divided among ranks, the dense network is averaged over them."""
 
     model: Any
@@ -84,6 +87,7 @@ class RecommendationTask(TrainingTask[C, data.Batch]):
         train, val = data.open_records(config)
         batching = self.batching()
         train_set, eval_set = (data.RecordSet(records=each, as_batch=batching) for each in (train, val))
+        self._eval_set = eval_set
         order = data.ShuffledBlocks(
             samples=len(train),
             seed=self.seed,
@@ -135,6 +139,27 @@ class RecommendationTask(TrainingTask[C, data.Batch]):
             functional.pad(dense, (0, 0, 0, missing)), functional.pad(rows, (0, 0, 0, missing))
         )
         return logits[:count]
+
+    def served_samples(self) -> int:
+        """Groups of records."""
+        return -(-len(self._eval_set.records) // SERVED_TOGETHER)
+
+    def served_sample(self, index: int) -> data.Batch:
+        """A group of records."""
+        first = index * SERVED_TOGETHER
+        return self._eval_set[[(first, min(SERVED_TOGETHER, len(self._eval_set.records) - first))]]
+
+    def answers(self, samples: Sequence[data.Batch]) -> Sequence[bytes]:
+        """The logits of each group, float32."""
+        return [self.infer(*self.on_device(batch)[1:]).float().cpu().numpy().tobytes() for batch in samples]
+
+    def quality_of(self, answers: Sequence[bytes]) -> Quality:
+        """`AUC` of the logits that were answered."""
+        scores = np.frombuffer(b"".join(answers), dtype="<f4")
+        if not np.isfinite(scores).all():
+            return Quality(metrics={"AUC": math.nan})
+        labels = self._eval_set[[(0, len(self._eval_set.records))]][0].bool().numpy()
+        return Quality(metrics={"AUC": roc_auc(scores, labels, self.parallel)})
 
     def save(self, folder: Path) -> None:
         """Called by every rank. Each writes its tables under names of this iteration, then rank 0 the rest, which
