@@ -40,7 +40,8 @@ def checker(tmp_path_factory):
 
 
 def test_every_number_of_a_round_is_that_of_its_tables(checker):
-    assert {f"inference-{name[1:]}" for name in checker.constants.MODEL_CONFIG} == {*rounds.rounds()}
+    official_rounds = {f"inference-{name[1:]}" for name in checker.constants.MODEL_CONFIG}
+    assert official_rounds == {*rounds.rounds()} - {rounds.OURS}
     for name, table in checker.constants.MODEL_CONFIG.items():
         ours = rounds.load(f"inference-{name[1:]}")
         assert ours.min_duration_ms == checker.constants.TEST_DURATION_MS

@@ -54,6 +54,11 @@ GROUPS: dict[str, tuple[Verb, ...]] = {
         ),
         Verb("verify", "DIR [OPTION ...]", "Evaluate kept weights again and compare with the logged quality"),
         Verb(
+            "serve",
+            "DIR [OPTION ...]",
+            "Serve verified weights under LoadGen's scenarios, and judge these tests",
+        ),
+        Verb(
             "review", "ROUND_DIR", "Review a round: one row of questions for each entry; --to FILE: as a page"
         ),
     ),
@@ -150,6 +155,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "rules": ("rules benchmark=resnet ruleset=1.1.0", "rules benchmark=resnet_mini --official-file"),
     "rcp": ("rcp benchmark=waves", "rcp --certainty benchmark=resnet_mini"),
     "verify": ("verify kept", "verify kept launcher=torchrun launcher.nproc_per_node=2"),
+    "serve": ("serve kept", "serve kept scenario=server,offline"),
     "review": ("review training_results_v1.1 --to review.html",),
     "compare": (
         "compare before after",

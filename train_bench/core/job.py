@@ -42,6 +42,7 @@ RANK_MODULES = {
     "verify": "train_bench.run.verify",
     "profile": "train_bench.profile.rank",
     "record": "train_bench.equivalence.record",
+    "serve": "train_bench.serving.rank",
 }
 """What a rank starts as, `python -m MODULE PLAN.json INDEX`, by the `work` of its job."""
 

@@ -7,8 +7,14 @@ from pathlib import Path
 DETAIL = "mlperf_log_detail.txt"
 """Log that every test has."""
 
-ROUNDS = "inference-"
-"""Beginning of the names of rounds of serving."""
+RESULT = "serving.json"
+"""File that joins the tests of served weights with their campaign."""
+
+TRAINING_LOG = "training.log"
+"""Copy of the log of the run whose weights were served, in its folder `run_N`."""
+
+ROUNDS = ("inference-", "mini-serving-")
+"""Beginnings of the names of rounds of serving."""
 
 
 def find_tests(root: Path) -> tuple[Path, ...]:

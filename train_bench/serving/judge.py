@@ -13,8 +13,18 @@ from typing import Any
 
 from train_bench.errors import LogError
 from train_bench.judge.finding import BREAKS, REVIEW, Finding
-from train_bench.serving import checks, compliance, loadgen_log, loadgen_verdict, official, rounds
-from train_bench.serving.folders import find_tests
+from train_bench.serving import (
+    checks,
+    compliance,
+    loadgen_log,
+    loadgen_verdict,
+    official,
+    rounds,
+    scenario_table,
+    served,
+)
+from train_bench.serving.assignment import ABOVE
+from train_bench.serving.folders import RESULT, find_tests
 from train_bench.serving.loadgen_log import PERFORMANCE, LoadGenTest
 from train_bench.serving.loadgen_verdict import Verdict
 
@@ -64,16 +74,22 @@ class TestJudgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingJudgement:
-    """Judgement of all tests of a folder under a round; `round` is None where none is named."""
+    """Judgement of all tests of a folder under a round; `round` is None where none is named. Of the result of
+    `train-bench serve`, `findings` are those on the whole, and the run above the rate of the Server scenario has to be
+    invalid."""
 
     round: str | None
     tests: tuple[TestJudgement, ...]
     unjudged: tuple[str, ...]
+    findings: tuple[Finding, ...] = ()
+    result: served.Served | None = None
 
     @property
     def valid(self) -> bool:
-        """True if no test is invalid or unreadable."""
-        return not self.unjudged and all(test.valid for test in self.tests)
+        """True if no test is invalid or unreadable, and no rule is broken."""
+        counted = (test for test in self.tests if self.result is None or test.file != ABOVE)
+        kept = all(finding.grade != BREAKS for finding in self.findings)
+        return not self.unjudged and kept and all(test.valid for test in counted)
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for strict JSON."""
@@ -82,11 +98,17 @@ class ServingJudgement:
             "valid": self.valid,
             "tests": [test.as_json() for test in self.tests],
             "unjudged": [*self.unjudged],
+            "findings": [finding.as_json() for finding in self.findings],
+            "scenarios": None if self.result is None else scenario_table.rows(self.result, self.tests),
         }
 
 
 def judge_folder(root: Path, round_name: str | None) -> ServingJudgement:
-    """Judge all tests below `root`. Raises `UnknownName` for an unknown round."""
+    """Judge all tests below `root`; a result of `train-bench serve` under its own rules unless others are named. Raises
+    `UnknownName` for an unknown round, `LogError` for an unreadable `serving.json`."""
+    result = served.read(root)
+    if result is not None and round_name is None:
+        round_name = result.ruleset
     rules = None if round_name is None else rounds.load(round_name)
     tests: list[LoadGenTest] = []
     unjudged: list[str] = []
@@ -95,17 +117,26 @@ def judge_folder(root: Path, round_name: str | None) -> ServingJudgement:
             tests.append(loadgen_log.read(folder))
         except LogError as error:
             unjudged.append(str(error))
+    model = None if result is None else result.benchmark
+    judged = tuple(_judge(test, root, rules, tests, model) for test in tests)
+    findings: tuple[Finding, ...] = ()
+    if result is not None:
+        invalid = [test.folder for test, one in zip(tests, judged, strict=True) if not one.valid]
+        findings = tuple(_findings(RESULT, served.check(root, result, tests, invalid)))
     return ServingJudgement(
-        round=round_name,
-        tests=tuple(_judge(test, root, rules, tests) for test in tests),
-        unjudged=tuple(unjudged),
+        round=round_name, tests=judged, unjudged=tuple(unjudged), findings=findings, result=result
     )
 
 
 def _judge(
-    test: LoadGenTest, root: Path, rules: rounds.Round | None, tests: Sequence[LoadGenTest]
+    test: LoadGenTest,
+    root: Path,
+    rules: rounds.Round | None,
+    tests: Sequence[LoadGenTest],
+    model: str | None,
 ) -> TestJudgement:
-    model = None if rules is None else rules.model_of(test.folder)
+    if rules is None or model not in rules.models:
+        model = None if rules is None else rules.model_of(test.folder)
     name = str(test.folder.relative_to(root)) if test.folder != root else root.name
     trace = loadgen_verdict.recompute(test)
     logged = test.values.get("result_validity")
@@ -121,11 +152,13 @@ def _judge(
         if rules is None or model is None or test.mode != PERFORMANCE
         else tuple(official.performance_check(test, rules, model)),
         value=test.logged_value if trace is None else trace.value,
-        findings=tuple(
-            Finding(check=check, grade=grade, file=name, line=0, key=None, message=message)
-            for check, grade, message in said
-        ),
+        findings=tuple(_findings(name, said)),
     )
+
+
+def _findings(file: str, said: Iterator[checks.Said]) -> Iterator[Finding]:
+    for check, grade, message in said:
+        yield Finding(check=check, grade=grade, file=file, line=0, key=None, message=message)
 
 
 def _said(
@@ -150,4 +183,5 @@ def _said(
         yield from checks.check_answers(test)
     if rules is not None:
         yield from checks.check_rules(test, rules, model)
-    yield from compliance.check(test, tests)
+    tolerance = compliance.OFFICIAL_TOLERANCE if rules is None else rules.speed_tolerance
+    yield from compliance.check(test, tests, tolerance)

@@ -1,9 +1,9 @@
-"""Rules of a round of MLPerf Inference, read from `rounds.yaml`."""
+"""Rules of a round of MLPerf Inference, and of ours for serving, read from `rounds.yaml`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +11,10 @@ import cattrs
 import yaml
 
 from train_bench.errors import UnknownName
+from train_bench.serving.compliance import OFFICIAL_TOLERANCE
+
+OURS = "mini-serving-1.0"
+"""Round of the weights that a campaign has kept."""
 
 SEEDS = ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed")
 
@@ -25,15 +29,28 @@ class ModelRules:
     offline_samples: int | None = None
     server_latency_ns: int | None = None
     compliance: tuple[str, ...] = ()
+    scenarios: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """Rules of all models of a round, and of each."""
+    """Rules of all models of a round, and of each.
+
+    speed_tolerance  share by which a compliance test may be faster or, in TEST01, slower; None: by its cost alone
+    cost_tolerance   share by which processor time of an answer may be less in a compliance test
+    weights          number of runs whose weights are served in turn; 0: weights are given
+    quality          least share of the verified quality
+    min_queries      by scenario; empty: early stopping alone asks for a number
+    """
 
     min_duration_ms: int
     seeds: Mapping[str, int]
     models: Mapping[str, ModelRules]
+    speed_tolerance: float | None = OFFICIAL_TOLERANCE
+    cost_tolerance: float | None = None
+    weights: int = 0
+    quality: float | None = None
+    min_queries: Mapping[str, int] = field(default_factory=dict)
 
     def model_of(self, folder: Path) -> str | None:
         """Model that the folders of a submission name: `results/SYSTEM/MODEL/SCENARIO/...`; the innermost one."""

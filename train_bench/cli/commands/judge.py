@@ -18,7 +18,8 @@ def main(arguments: Sequence[str]) -> int:
     parser = judge_options.parser_of_paths("judge", __doc__)
     parser.add_argument("--official", action="store_true", help="also ask the checkers of mlperf-logging")
     options = parser.parse_args(arguments)
-    if options.ruleset is not None and options.ruleset.startswith(folders.ROUNDS):
+    named = options.ruleset is not None and options.ruleset.startswith(folders.ROUNDS)
+    if named or any((path / folders.RESULT).is_file() for path in options.paths):
         return _judge_serving(options)
     try:
         judged = judge_options.judged_tree(options.paths, options.ruleset, options.published)

@@ -1,0 +1,104 @@
+"""What `train-bench serve` refuses before any rank is started."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.fake_campaigns import make
+from tests.serving.serve_fake import campaign
+from train_bench.campaign import runner
+from train_bench.cli.commands import serve
+from train_bench.core import files
+from train_bench.errors import RequestError
+from train_bench.serving import session
+from train_bench.serving.batching import Batching
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("scenario=web", "--scenario is web; give all, or some of offline"),
+        ("scenario=offline,offline", "each once"),
+        ("scenario=", "give all"),
+        ("batch_size=0", "allowed are 1 to 4096"),
+        ("window=-1", "allowed are 0 to 1000 ms"),
+        ("window=nan", "allowed are 0 to 1000 ms"),
+        ("seed=3", "'seed=3' is no option of serve"),
+    ],
+)
+def test_an_option_that_is_none_is_refused(begun, word, sentence):
+    with pytest.raises(RequestError, match=sentence):
+        serve.main([str(begun.jobs[0].folder), word])
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """A plan whose one run has kept weights, verified as `agree` says; no data are asked for."""
+    monkeypatch.setattr(runner, "refuse_missing_data", lambda plan: None)
+    _, (run,) = campaign(tmp_path / "campaign")
+    plan = make(f"output={tmp_path / 'planned'}", "runs=1")
+    job = replace(plan.jobs[0], folder=run.job.folder)
+
+    def verified(agree):
+        content = {"log": run.record.sha256, "agree": agree, "tolerance": 1e-5}
+        files.write_json(run.job.folder / "verified_0.json", content)
+        return replace(plan, jobs=(job,))
+
+    return verified
+
+
+def request(tmp_path, **changes):
+    values = {
+        "scenarios": ("offline",),
+        "batching": Batching(),
+        "quantisation": "none",
+        "output": tmp_path / "served",
+    }
+    return session.ServeRequest(**(values | changes))
+
+
+def test_only_weights_whose_verification_holds_are_served(kept, tmp_path):
+    with pytest.raises(RequestError, match="run 0 is not that of its log"):
+        session.refuse(kept(False), request(tmp_path))
+    plan = kept(True)
+    (run,) = session.refuse(plan, request(tmp_path))
+    assert run.job.index == 0
+    (run.job.folder / "verified_0.json").unlink()
+    with pytest.raises(RequestError, match="is not verified; run train-bench verify"):
+        session.refuse(plan, request(tmp_path))
+
+
+def test_changed_weights_are_refused(kept, tmp_path):
+    plan = kept(True)
+    (plan.jobs[0].folder / "weights" / "run_0.safetensors").write_bytes(b"others")
+    with pytest.raises(RequestError, match="is not what"):
+        session.refuse(plan, request(tmp_path))
+
+
+def test_an_output_that_exists_and_several_ranks_are_refused(kept, tmp_path):
+    plan = kept(True)
+    (tmp_path / "served").mkdir()
+    (tmp_path / "served" / "something").touch()
+    with pytest.raises(RequestError, match="exists; give another place with --output"):
+        session.refuse(plan, request(tmp_path))
+    with pytest.raises(RequestError, match=r"has 2 ranks; give launcher=inline"):
+        session.refuse(replace(plan, world_size=2), request(tmp_path, output=tmp_path / "other"))
+    assert not (tmp_path / "other").exists()
+
+
+def test_benchmarks_and_scenarios_without_rules_are_refused(kept, tmp_path):
+    plan = replace(kept(True), benchmark="minigo_mini")
+    with pytest.raises(RequestError, match="no rules for minigo_mini; it has some for resnet_mini"):
+        session.refuse(plan, request(tmp_path))
+    plan = replace(kept(True), benchmark="unet3d_mini")
+    with pytest.raises(
+        RequestError, match=r"not served in the scenario server .*; choose among offline, single"
+    ):
+        session.refuse(plan, request(tmp_path, scenarios=("server",)))
+
+
+def test_a_missing_load_generator_is_told_before_anything_else(kept, tmp_path, monkeypatch):
+    plan = kept(True)
+    monkeypatch.setattr(session.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(RequestError, match=r"load generator of MLPerf, which is not installed: pip install"):
+        session.refuse(plan, request(tmp_path))

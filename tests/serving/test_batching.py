@@ -1,0 +1,92 @@
+"""Samples are answered once each, in batches of what is waiting."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from train_bench.serving.batching import Batcher, Batching
+
+
+class Answers:
+    """What was answered together, and what LoadGen would have got."""
+
+    def __init__(self, hold=0):
+        self.batches, self.given = [], {}
+        self.begun, self.gate = threading.Event(), threading.Event()
+        if not hold:
+            self.gate.set()
+
+    def answer(self, indices):
+        self.begun.set()
+        assert self.gate.wait(60)
+        self.batches.append([*indices])
+        return [str(index).encode() for index in indices]
+
+    def complete(self, ids, answers):
+        self.given |= zip(ids, answers, strict=True)
+
+
+def samples(*numbers):
+    return [SimpleNamespace(id=100 + number, index=number) for number in numbers]
+
+
+def batcher(answers, **policy):
+    made = Batcher(Batching(**policy), answers.answer, answers.complete)
+    made.start()
+    return made
+
+
+@pytest.mark.parametrize("most", [1, 3, 32])
+def test_every_sample_gets_its_answer_in_batches_of_at_most_so_many(most):
+    answers = Answers()
+    made = batcher(answers, most=most)
+    made.issue(samples(*range(10)))
+    made.issue(samples(10))
+    made.close()
+    assert answers.given == {100 + number: str(number).encode() for number in range(11)}
+    assert max(map(len, answers.batches)) <= most
+    assert made.answered == 11
+    assert made.processor_seconds > 0
+
+
+def test_samples_that_wait_during_an_answer_are_answered_together():
+    answers = Answers(hold=1)
+    made = batcher(answers)
+    made.issue(samples(0))
+    assert answers.begun.wait(60)
+    for number in range(1, 5):
+        made.issue(samples(number))
+    answers.gate.set()
+    made.close()
+    assert answers.batches == [[0], [1, 2, 3, 4]]
+
+
+def test_a_window_waits_for_a_full_batch_and_no_longer():
+    answers = Answers()
+    made = batcher(answers, most=3, window_ms=60_000)
+    for number in range(3):
+        made.issue(samples(number))
+    assert answers.begun.wait(60)
+    made.issue(samples(3))
+    made.close()
+    assert answers.batches == [[0, 1, 2], [3]]
+
+
+@pytest.mark.parametrize("few", [False, True])
+def test_after_an_error_all_samples_get_empty_answers_and_the_error_is_kept(few):
+    answers = Answers()
+
+    def answer(indices):
+        if 2 in indices:
+            if few:
+                return []
+            raise ValueError("gone")
+        return answers.answer(indices)
+
+    made = Batcher(Batching(most=1), answer, answers.complete)
+    made.start()
+    made.issue(samples(0, 1, 2, 3))
+    made.close()
+    assert answers.given == {100: b"0", 101: b"1", 102: b"", 103: b""}
+    assert ("gave 0 answers to 1 samples" if few else "gone") in str(made.failure)

@@ -1,0 +1,179 @@
+"""A sound system is valid; twelve faults are found, whether they are in the system, in the load, or in the files."""
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import needs
+from tests.serving import short_rules
+from tests.serving.recorded_tests import in_detail
+from tests.serving.test_judge import in_summary, without_slow_ones
+from train_bench.errors import LogError
+from train_bench.serving.folders import RESULT, TRAINING_LOG
+from train_bench.serving.judge import judge_folder
+
+OFFLINE = "run_0/Offline"
+SYSTEMS = {
+    "cached_answers": "cost",
+    "sleeping": "cost",
+    "cheaper_model": "TEST01",
+    "empty_answers": "TEST01",
+    "half_of_the_set": "rules",
+    "short_run": "rules",
+    "wrong_seeds": "seeds",
+}
+"""Systems that come to their end, and the check that finds them."""
+
+STOPPED = {
+    "other_data": r"The evaluation set here has the digest c{64}, and that in the log of run 0 is b{64}",
+    "raising": "the network is gone",
+    "few_answers": r"answer\(\) gave 31 answers to 32 samples",
+    "not_loading": "the disk is gone",
+}
+"""Systems that end with a sentence."""
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Results of all systems, to be read only."""
+    needs.package("mlperf_loadgen")
+    folder = tmp_path_factory.mktemp("served")
+    names = ["sound", *SYSTEMS, *STOPPED]
+    subprocess.run([sys.executable, "-m", "tests.serving.serve_fake", folder, *names], check=True)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def rules(monkeypatch):
+    short_rules.patch(monkeypatch)
+
+
+@pytest.fixture
+def sound(results, tmp_path):
+    """A copy of the sound result, to be changed at will."""
+    return Path(shutil.copytree(results / "sound" / "served", tmp_path / "served"))
+
+
+def broken(judged):
+    findings = [*judged.findings, *(finding for test in judged.tests for finding in test.findings)]
+    return {finding.check for finding in findings if finding.grade == "breaks"}
+
+
+def test_a_sound_system_is_valid_under_the_rules_of_its_result(results):
+    judged = judge_folder(results / "sound" / "served", None)
+    assert (judged.valid, judged.round, broken(judged)) == (True, "mini-serving-1.0", set())
+    assert {test.file for test in judged.tests} == {
+        f"{OFFLINE}/{name}" for name in ("accuracy", "performance/run_1", "TEST01", "TEST04")
+    }
+    (row,) = judged.as_json()["scenarios"]
+    assert 0 < row["values"]["0"] <= 1e4, "an answer takes 100 us of processor time"
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_fault_of_the_system_or_of_its_load_is_found(results, name):
+    judged = judge_folder(results / name / "served", None)
+    assert not judged.valid
+    assert SYSTEMS[name] in broken(judged)
+    assert {test.loadgen for test in judged.tests} <= {"VALID", None}, "LoadGen finds none of them"
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_an_error_of_a_system_ends_the_process_with_its_sentence(results, name):
+    errors = json.loads((results / "errors.json").read_text())
+    assert re.search(STOPPED[name], errors[name])
+    assert not (results / name / "served" / RESULT).exists()
+
+
+def in_result(change):
+    def edit(folder):
+        content = json.loads((folder / RESULT).read_text())
+        change(content)
+        (folder / RESULT).write_text(json.dumps(content))
+
+    return edit
+
+
+def in_log(pattern, text):
+    """An edit of the log of training, whose digest in the result is changed with it."""
+
+    def edit(folder):
+        path = folder / "run_0" / TRAINING_LOG
+        changed, count = re.subn(pattern, text, path.read_text())
+        assert count
+        path.write_text(changed)
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        in_result(lambda content: content["runs"][0].update(log=digest))(folder)
+
+    return edit
+
+
+def below(name, edit):
+    return lambda folder: edit(folder / OFFLINE / name)
+
+
+def quality(value):
+    def change(content):
+        content["scenarios"]["Offline"]["quality"]["0"]["top1"] = value
+
+    return change
+
+
+EDITS = {
+    "other weights": (
+        in_result(lambda content: content["runs"][0]["weights"].update({"run_0.safetensors": "0" * 64})),
+        "weights",
+    ),
+    "a log of another run": (in_log(r'"value": 0\.998\d+', '"value": 0.99'), "quality"),
+    "a run that did not converge": (in_log(r'"status": "success"', '"status": "aborted"'), "weights"),
+    "no weights at all": (in_result(lambda content: content.update(runs=[])), "weights"),
+    "training data in the evaluation set": (
+        in_log(r'"samples_in_common": 0', '"samples_in_common": 500'),
+        "data",
+    ),
+    "less than 0.99 of the quality": (in_result(quality(0.98)), "quality"),
+    "a quality that differs without quantisation": (in_result(quality(0.9999)), "quality"),
+    "no quality": (in_result(quality(0.0)), "quality"),
+    "an edited summary": (below("performance/run_1", in_summary), "summary"),
+    "an edited detail log": (
+        below("performance/run_1", in_detail("result_samples_per_second", "99999.5")),
+        "edited_result",
+    ),
+    "a detail log with another digest": (
+        below("performance/run_1", in_detail("effective_min_sample_count", "1")),
+        "files",
+    ),
+    "dropped slow queries": (below("performance/run_1", without_slow_ones), "edited_result"),
+    "a test that was left out": (lambda folder: shutil.rmtree(folder / OFFLINE / "TEST04"), "files"),
+    "a test that nobody names": (
+        in_result(lambda content: content["tests"].pop(f"{OFFLINE}/TEST01")),
+        "tests",
+    ),
+    "a test with the weights of another run": (
+        in_result(lambda content: content["tests"][f"{OFFLINE}/accuracy"].update(run=3)),
+        "tests",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_what_was_edited_in_a_result_is_found(sound, what):
+    edit, check = EDITS[what]
+    edit(sound)
+    judged = judge_folder(sound, None)
+    assert not judged.valid
+    assert check in broken(judged)
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"ruleset": 3}', "nonsense", '{"runs": [{"index": "x"}]}'])
+def test_a_result_that_no_version_has_written_is_refused_in_a_sentence(tmp_path, content):
+    (tmp_path / RESULT).write_text(content)
+    with pytest.raises(LogError, match=r"serving\.json"):
+        judge_folder(tmp_path, None)

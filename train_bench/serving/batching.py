@@ -1,0 +1,99 @@
+"""Batches of waiting samples: the queue between LoadGen and a system that answers."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from train_bench.errors import LaunchError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batching:
+    """Policy: a batch has at most `most` samples, and waits up to `window_ms` for more of them. With a window of 0 it
+    has what is waiting."""
+
+    window_ms: float = 0.0
+    most: int = 32
+
+
+class Batcher:
+    """Answers samples in batches, in a thread of its own. `issue` only queues them, because the latency of a sample
+    counts from when it was scheduled.
+
+    `answer` gets indices and returns as many answers, `complete` gets the ids with them. When either fails, `failure`
+    has the error, and all further samples get empty answers, so that the test comes to its end. `processor_seconds` are
+    those of the thread in `answer`, for `answered` samples.
+    """
+
+    def __init__(
+        self,
+        batching: Batching,
+        answer: Callable[[Sequence[int]], Sequence[bytes]],
+        complete: Callable[[Sequence[int], Sequence[bytes]], None],
+    ) -> None:
+        self.failure: Exception | None = None
+        self.answered = 0
+        self.processor_seconds = 0.0
+        self._batching, self._answer, self._complete = batching, answer, complete
+        self._issued: queue.SimpleQueue[Sequence[Any] | None] = queue.SimpleQueue()
+        self._waiting: deque[Any] = deque()
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="batcher", daemon=True)
+
+    def start(self) -> None:
+        """Start answering."""
+        self._thread.start()
+
+    def issue(self, samples: Sequence[Any]) -> None:
+        """Queue samples, which have an `id` and an `index`."""
+        self._issued.put(samples)
+
+    def close(self) -> None:
+        """Answer what is waiting, then end the thread."""
+        self._issued.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while self._take(None):
+            end = time.perf_counter() + self._batching.window_ms / 1e3
+            while len(self._waiting) < self._batching.most and not self._closed:
+                if not self._take(max(0.0, end - time.perf_counter())):
+                    break
+            size = min(len(self._waiting), self._batching.most)
+            self._give([self._waiting.popleft() for _ in range(size)])
+
+    def _take(self, seconds: float | None) -> bool:
+        """Wait so long for issued samples; None: until some are waiting or the queue was closed. False without new
+        ones, or at the end without waiting ones."""
+        if seconds is None and (self._waiting or self._closed):
+            return bool(self._waiting)
+        try:
+            samples = self._issued.get(seconds != 0, seconds)
+        except queue.Empty:
+            return False
+        if samples is None:
+            self._closed = True
+            return False
+        self._waiting.extend(samples)
+        return True
+
+    def _give(self, batch: Sequence[Any]) -> None:
+        ids = [sample.id for sample in batch]
+        answers: Sequence[bytes] = [b""] * len(batch)
+        if self.failure is None:
+            start = time.thread_time()
+            try:
+                answers = self._answer([sample.index for sample in batch])
+                if len(answers) != len(batch):
+                    raise LaunchError(f"answer() gave {len(answers)} answers to {len(batch)} samples.")
+            except Exception as error:
+                self.failure, answers = error, [b""] * len(batch)
+            self.processor_seconds += time.thread_time() - start
+            self.answered += len(batch)
+        self._complete(ids, answers)

@@ -1,0 +1,252 @@
+"""Result of `train-bench serve`: `serving.json`, and its checks against the logs of training and of LoadGen.
+
+The file joins; it proves nothing by itself. Weights, verified quality and evaluation set are those that the copied logs
+of training name, and each LoadGen log has the digest that it had when it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cattrs
+
+from train_bench.core import files
+from train_bench.core.job import KEPT_WEIGHTS
+from train_bench.errors import LogError, RequestError
+from train_bench.judge.checks.samples import COMMON_BOUND, DATA
+from train_bench.judge.finding import BREAKS, REVIEW
+from train_bench.logs.log import Log
+from train_bench.logs.record import SUCCESS, RunRecord, read_record
+from train_bench.rules import ruleset
+from train_bench.serving import quality_rule, rounds
+from train_bench.serving.assignment import ABOVE, ACCURACY, PERFORMANCE_RUN, folder_of
+from train_bench.serving.checks import Said
+from train_bench.serving.folders import RESULT, TRAINING_LOG
+from train_bench.serving.loadgen_log import PERFORMANCE, LoadGenTest
+from train_bench.serving.rounds import Round
+
+LEAST_STEP = 1.04
+"""Factor between the rate of the Server scenario and that of the run that fails above it: 5 %, as logged."""
+
+MOST_WAITING = 0.1
+"""Share of denied processor time above which a test is for review."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedRun:
+    """Run whose weights were served: the digest of its log, and what that log names."""
+
+    index: int
+    log: str
+    weights: Mapping[str, str]
+    quality: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedScenario:
+    """Scenario: metrics of the answers in accuracy mode, and digests of the weights as served, by run."""
+
+    quality: Mapping[str, Mapping[str, float]]
+    quantised: Mapping[str, str]
+    server: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedTest:
+    """LoadGen test: the run of its weights, the processor time of an answer, and digests of its files."""
+
+    run: int
+    mode: str
+    seconds: float
+    answer_us: float
+    files: Mapping[str, str]
+    processor_wait: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """Content of `serving.json`."""
+
+    ruleset: str
+    benchmark: str
+    training_ruleset: str
+    campaign: str
+    software: Mapping[str, Any]
+    device: str
+    precision: str
+    batching: Mapping[str, float]
+    quantisation: str
+    runs: tuple[ServedRun, ...]
+    scenarios: Mapping[str, ServedScenario]
+    tests: Mapping[str, ServedTest]
+    threads: int | None = None
+
+
+def read(folder: Path) -> Served | None:
+    """The result in a folder; None if it has none. Raises `LogError` for one that no version has written."""
+    path = folder / RESULT
+    if not path.is_file():
+        return None
+    try:
+        return cattrs.structure(files.read_json(path), Served)
+    except (cattrs.BaseValidationError, KeyError, TypeError, ValueError) as error:
+        raise LogError(
+            f"{path} is not a result of train-bench serve; give the folder as it was written."
+        ) from error
+
+
+def check(
+    root: Path, served: Served, tests: Sequence[LoadGenTest], invalid: Sequence[Path]
+) -> Iterator[Said]:
+    """Findings on the result as a whole. `invalid` are the folders of invalid tests."""
+    rules = rounds.load(served.ruleset)
+    yield from _check_files(root, served, tests)
+    yield from _check_runs(root, served, rules)
+    for scenario, found in served.scenarios.items():
+        yield from _check_scenario(root, served, rules, scenario)
+        if scenario == "Server" and found.server is not None:
+            yield from _check_rate(root, served, tests, invalid)
+    yield from _check_disturbances(served)
+
+
+def _check_disturbances(served: Served) -> Iterator[Said]:
+    measured = {name: test for name, test in served.tests.items() if test.mode == PERFORMANCE}
+    lost = {name: float((test.processor_wait or {}).get("lost", 0.0)) for name, test in measured.items()}
+    disturbed = {name: share for name, share in lost.items() if share > MOST_WAITING}
+    if disturbed:
+        worst = max(disturbed, key=disturbed.__getitem__)
+        yield (
+            "disturbed",
+            REVIEW,
+            f"In {len(disturbed)} of {len(measured)} performance tests, other processes took more than "
+            f"{100 * MOST_WAITING:.0f} % of the processor time that was wanted; most in {worst}, "
+            f"{100 * disturbed[worst]:.0f} %.",
+        )
+
+
+def _check_files(root: Path, served: Served, tests: Sequence[LoadGenTest]) -> Iterator[Said]:
+    here = {str(test.folder.relative_to(root)) for test in tests}
+    for name in sorted(here ^ served.tests.keys()):
+        where = "is not there" if name in served.tests else f"is not in {RESULT}"
+        yield "files", BREAKS, f"The test {name} {where}."
+    for name in sorted(here & served.tests.keys()):
+        for file, digest in served.tests[name].files.items():
+            path = root / name / file
+            if Path(file).name != file or not path.is_file() or files.digest(path) != digest:
+                yield (
+                    "files",
+                    BREAKS,
+                    f"{name}/{file} is not the file that LoadGen has written: its sha256 differs.",
+                )
+
+
+def _check_runs(root: Path, served: Served, rules: Round) -> Iterator[Said]:
+    if len({run.index for run in served.runs}) < rules.weights:
+        yield (
+            "weights",
+            BREAKS,
+            f"The weights of {len(served.runs)} runs were served; {served.ruleset} asks for {rules.weights}.",
+        )
+    for run in served.runs:
+        path = root / f"run_{run.index}" / TRAINING_LOG
+        try:
+            training = ruleset.load(served.training_ruleset).benchmark(served.benchmark)
+            record, log = read_record(path, training)
+        except (LogError, RequestError) as error:
+            yield "weights", BREAKS, f"The log of run {run.index} cannot be read: {error}"
+            continue
+        quality = dict(training.target.quality_of(record.quality).metrics)
+        yield from _check_run(run, record, log, quality)
+        for scenario, found in served.scenarios.items():
+            metrics = found.quality.get(str(run.index), {})
+            share = quality_rule.share(training.target, metrics, quality)
+            words = f"Run {run.index}, {scenario}: the quality of the answers is {_words(metrics)}, that of the log "
+            if share < (rules.quality or 0):
+                yield "quality", BREAKS, f"{words}{_words(quality)}; at least {rules.quality:g} of it."
+            elif served.quantisation == "none" and not quality_rule.equal(metrics, quality):
+                yield "quality", BREAKS, f"{words}{_words(quality)}; without quantisation they are equal."
+
+
+def _check_run(run: ServedRun, record: RunRecord, log: Log, quality: Mapping[str, float]) -> Iterator[Said]:
+    if record.status != SUCCESS:
+        yield "weights", BREAKS, f"Run {run.index} has not reached its target."
+    first = {
+        key: next((event.value for event in log.events if event.key == key), None)
+        for key in (KEPT_WEIGHTS, DATA)
+    }
+    named = first[KEPT_WEIGHTS]
+    if record.sha256 != run.log or not isinstance(named, Mapping) or named.get("files") != dict(run.weights):
+        yield "weights", BREAKS, f"The weights of run {run.index} are not those that its log names."
+    if quality != dict(run.quality):
+        yield "quality", BREAKS, f"The verified quality of run {run.index} is not that of its log."
+    data = first[DATA]
+    evaluation = data.get("evaluation") if isinstance(data, Mapping) else None
+    if isinstance(data, Mapping) and isinstance(evaluation, Mapping):
+        common, compared = data.get("samples_in_common"), evaluation.get("compared")
+        if isinstance(common, int) and isinstance(compared, int) and common > COMMON_BOUND * compared:
+            yield (
+                "data",
+                BREAKS,
+                f"Run {run.index} was trained on {common} of {compared} samples that it is asked for.",
+            )
+
+
+def _check_scenario(root: Path, served: Served, rules: Round, scenario: str) -> Iterator[Said]:
+    indices = [run.index for run in served.runs]
+    due = [folder_of(scenario, index) / name for index in indices for name in (ACCURACY, PERFORMANCE_RUN)]
+    model = rules.models.get(served.benchmark)
+    due += [folder_of(scenario, indices[0]) / name for name in (model.compliance if model else ()) if indices]
+    for folder in due:
+        test = served.tests.get(str(folder))
+        if test is None:
+            yield "tests", BREAKS, f"There is no test {folder}."
+        elif test.mode == PERFORMANCE:
+            yield from _check_cost(served, rules, folder, folder_of(scenario, test.run) / ACCURACY)
+        elif f"run_{test.run}" != folder.parts[0]:
+            yield "tests", BREAKS, f"The test {folder} is one with the weights of run {test.run}."
+
+
+def _check_cost(served: Served, rules: Round, folder: Path, accuracy: Path) -> Iterator[Said]:
+    """Processor time of an answer against the accuracy test, which asks for every sample once. On a shared machine it
+    is far steadier than the speed, and an answer that was kept costs next to nothing."""
+    first = served.tests.get(str(accuracy))
+    if first is None or rules.cost_tolerance is None:
+        return
+    cost, least = served.tests[str(folder)].answer_us, first.answer_us / (1 + rules.cost_tolerance)
+    if cost < least:
+        yield (
+            "cost",
+            BREAKS,
+            f"An answer of {folder} took {cost:.4g} us of processor time, one of {accuracy} {first.answer_us:.4g} us; "
+            f"at least {least:.4g} us: the same work is due in both.",
+        )
+
+
+def _check_rate(
+    root: Path, served: Served, tests: Sequence[LoadGenTest], invalid: Sequence[Path]
+) -> Iterator[Said]:
+    rates = {
+        test.folder: float(test.settings["effective_target_qps"])
+        for test in tests
+        if test.scenario == "Server"
+    }
+    at = {rate for folder, rate in rates.items() if folder.parts[-2:] == ("performance", "run_1")}
+    above = root / ABOVE
+    if len(at) > 1:
+        listed = ", ".join(f"{rate:g}" for rate in sorted(at))
+        yield "rate", BREAKS, f"The weights were served at different rates: {listed}."
+    if above not in rates:
+        yield (
+            "rate",
+            REVIEW,
+            "No run 5 % above the rate of the Server scenario has failed, so a higher one may hold.",
+        )
+    elif above not in invalid or (at and rates[above] < LEAST_STEP * max(at)):
+        yield "rate", BREAKS, f"The run {ABOVE} is not an invalid one at a rate 5 % above that of the others."
+
+
+def _words(metrics: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.6g}" for name, value in metrics.items()) or "unknown"

@@ -1,0 +1,183 @@
+"""Serving of a campaign's weights: one process per scenario, their LoadGen tests, and `serving.json`, which joins them
+with the campaign."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from train_bench.campaign import kept_weights, rank_job, runner
+from train_bench.campaign.kept_weights import Kept
+from train_bench.core import files, software
+from train_bench.core.job import Job, Precision
+from train_bench.errors import RequestError
+from train_bench.judge.checks import verified
+from train_bench.judge.checks.samples import DATA
+from train_bench.logs.record import SUCCESS
+from train_bench.plan.plan import Plan
+from train_bench.serving import rounds
+from train_bench.serving.assignment import SCENARIOS, SERVED, Assignment, ServedWeights, as_options
+from train_bench.serving.batching import Batching
+from train_bench.serving.folders import RESULT, TRAINING_LOG
+
+WORK = "serve"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeRequest:
+    """Request of the verb; `scenarios` are as they are typed."""
+
+    scenarios: tuple[str, ...]
+    batching: Batching
+    quantisation: str
+    output: Path
+
+
+def offered(benchmark: str) -> tuple[str, ...]:
+    """Scenarios in which a benchmark is served, as they are typed. Raises `RequestError` for one without rules."""
+    models = rounds.load(rounds.OURS).models
+    if benchmark not in models:
+        raise RequestError(
+            f"{rounds.OURS} has no rules for {benchmark}; it has some for {', '.join(models)}."
+        )
+    return tuple(name for name, scenario in SCENARIOS.items() if scenario in models[benchmark].scenarios)
+
+
+def refuse(plan: Plan, request: ServeRequest) -> list[Kept]:
+    """Runs whose weights are to be served: valid and verified ones. Raises `RequestError` where something is missing;
+    nothing was started or written then."""
+    if importlib.util.find_spec("mlperf_loadgen") is None:
+        raise RequestError(
+            f"serve takes the load generator of MLPerf, which is not installed: {software.install_command('serving')}. "
+            "Nothing was started."
+        )
+    rank_job.refuse(plan, WORK)
+    names = offered(plan.benchmark)
+    lacking = [name for name in request.scenarios if name not in names]
+    if lacking:
+        raise RequestError(
+            f"{plan.benchmark} is not served in the scenario {lacking[0]} ({rounds.OURS}); choose among "
+            f"{', '.join(names)}."
+        )
+    if plan.world_size > 1:
+        raise RequestError(
+            f"serve answers from one process, and the campaign has {plan.world_size} ranks; give launcher=inline."
+        )
+    if request.output.exists() and (not request.output.is_dir() or any(request.output.iterdir())):
+        raise RequestError(f"{request.output} exists; give another place with --output.")
+    runner.refuse_missing_data(plan)
+    return _verified(plan)
+
+
+def _verified(plan: Plan) -> list[Kept]:
+    runs = [kept for kept in kept_weights.kept_runs(plan) if kept.record.status == SUCCESS]
+    folder = plan.jobs[0].folder
+    if not runs:
+        raise RequestError(f"No run in {folder} has reached the target, so none has weights to serve.")
+    for kept in runs:
+        result = verified.found(kept.record)
+        if not result.get("agree"):
+            said = "is not that of its log" if result else "is not verified"
+            raise RequestError(
+                f"The quality of the weights of run {kept.job.index} {said}; run train-bench verify {folder}, and "
+                "serve weights whose quality agrees."
+            )
+    return runs
+
+
+def carry_out(
+    plan: Plan, runs: Sequence[Kept], request: ServeRequest, *, tell: Callable[[str], None]
+) -> None:
+    """Serve the weights of these runs; `tell` gets a line after each scenario. Raises `LaunchError` with a sentence
+    where a process dies; what it has left is in the output then, without `serving.json`."""
+    output = request.output.resolve()
+    output.mkdir(parents=True, exist_ok=True)
+    precision = Precision.bf16 if request.quantisation == "bf16" else plan.jobs[0].precision
+    job = replace(runs[0].job, precision=precision)
+    told = []
+    for name in request.scenarios:
+        start = time.monotonic()
+        options = as_options(assignment_of(SCENARIOS[name], runs, request))
+        done = rank_job.carry_out(replace(plan, jobs=(job,)), WORK, options, output / "ranks" / name)
+        told.append(files.read_json(done.folder / SERVED))
+        tell(f"{name}: served the weights of {len(runs)} runs, {time.monotonic() - start:.0f} s")
+    shutil.rmtree(output / "ranks")
+    write_result(job, runs, request, told)
+
+
+def assignment_of(scenario: str, runs: Sequence[Kept], request: ServeRequest) -> Assignment:
+    """Assignment of the process that serves the weights of these runs in a scenario."""
+    return Assignment(
+        scenario=scenario,
+        rules=rounds.OURS,
+        weights=tuple(_served(kept) for kept in runs),
+        batching=request.batching,
+        quantisation=request.quantisation,
+        folder=request.output.resolve(),
+    )
+
+
+def write_result(
+    job: Job, runs: Sequence[Kept], request: ServeRequest, told: Sequence[Mapping[str, Any]]
+) -> None:
+    """Write `serving.json`, and copies of the logs of training, beside the tests. `told` is what the process of each
+    scenario has told, `job` the one that they were given."""
+    output = request.output
+    for kept in runs:
+        place = output / f"run_{kept.job.index}" / TRAINING_LOG
+        place.parent.mkdir(exist_ok=True)
+        shutil.copyfile(kept.record.file, place)
+    files.write_json(
+        output / RESULT,
+        {
+            "ruleset": rounds.OURS,
+            "benchmark": job.benchmark,
+            "training_ruleset": job.config["ruleset"],
+            "campaign": runs[0].job.folder.name,
+            "software": software.describe(),
+            "device": job.device.value,
+            "threads": job.threads_per_rank,
+            "precision": job.precision.value,
+            "batching": asdict(request.batching),
+            "quantisation": request.quantisation,
+            "runs": [_run(kept) for kept in runs],
+            "scenarios": {
+                one["scenario"]: {key: one.get(key) for key in ("quality", "quantised", "server")}
+                for one in told
+            },
+            "tests": {
+                name: test | {"files": _digests(output / name)}
+                for one in told
+                for name, test in one["tests"].items()
+            },
+        },
+    )
+
+
+def _served(kept: Kept) -> ServedWeights:
+    fingerprint = next((event.value for event in kept.log.events if event.key == DATA), None)
+    return ServedWeights(
+        index=kept.job.index,
+        seed=kept.job.seed,
+        files=tuple(str(path.resolve()) for path in kept.paths),
+        quality=kept.logged,
+        evaluation_digest=None if fingerprint is None else fingerprint["evaluation"]["digest"],
+    )
+
+
+def _run(kept: Kept) -> Mapping[str, Any]:
+    return {
+        "index": kept.job.index,
+        "log": kept.record.sha256,
+        "weights": dict(kept.digests),
+        "quality": dict(kept.logged),
+    }
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    return {path.name: files.digest(path) for path in sorted(folder.iterdir())}
