@@ -11,6 +11,7 @@ from mlperf_logging.compliance_checker import mlp_compliance
 from tests.command_line import train_bench
 from train_bench.logs import log
 from train_bench.rules import ruleset
+from train_bench.serving import rounds
 
 
 class OneRun(NamedTuple):
@@ -67,6 +68,21 @@ def assert_weights_are_verified(run):
     answer = train_bench("verify", str(run.folder), "launcher=inline", timeout=300)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert "quality verified: 1 of 1 runs, on 1 rank(s) by inline" in answer.stdout
+
+
+def assert_weights_are_served(run):
+    """Offline, with the quality of the log and under all rules but the one that asks for five runs."""
+    if f"{run.reference}_mini" not in rounds.load(rounds.OURS).models:
+        return
+    answer = train_bench(
+        "serve", str(run.folder), "scenario=offline", "launcher=inline", "--json", timeout=500
+    )
+    assert answer.returncode == 1, answer.stdout + answer.stderr
+    judged = json.loads(answer.stdout)
+    findings = [*judged["findings"], *(one for test in judged["tests"] for one in test["findings"])]
+    assert {one["check"] for one in findings if one["grade"] == "breaks"} == {"weights"}
+    assert all(test["valid"] and test["loadgen"] in ("VALID", None) for test in judged["tests"])
+    assert judged["scenarios"][0]["values"]["0"] > 0
 
 
 def assert_the_official_judge_refuses(run, scratch, *, quality, metric="value"):

@@ -107,6 +107,7 @@ def test_a_run_on_two_ranks_is_judged_alike_by_us_and_by_the_official_checker_an
     mini.judged(run)
     mini.counted(run)
     judged_mini.assert_weights_are_verified(run)
+    judged_mini.assert_weights_are_served(run)
     for metric, quality in mini.worse.items():
         judged_mini.assert_the_official_judge_refuses(run, tmp_path, quality=quality, metric=metric)
     mini.further(run, tmp_path)

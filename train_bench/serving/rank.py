@@ -188,7 +188,6 @@ class _Session:
         rate, fails_above = server_rate.settle(
             found,
             lambda rate: all(holds(rate, weights, 1) for weights in runs.values()),
-            lambda rate: holds(rate, first, 1),
         )
         for index in runs:
             self._move(kept[rate, index], folder_of("Server", index) / PERFORMANCE_RUN)

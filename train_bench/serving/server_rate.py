@@ -28,32 +28,29 @@ def bisect(capacity: float, holds: Callable[[float], bool]) -> float:
     return low
 
 
-def settle(
-    rate: float, all_hold: Callable[[float], bool], one_holds: Callable[[float], bool]
-) -> tuple[float, bool]:
-    """Rate near `rate` that the weights of all runs hold, and whether 5 % above was tried and fails. Steps down, ever
-    further, while a run fails and up while 5 % above holds, `MOST_STEPS` times at most."""
-    failing: set[int] = set()
-    held: set[int] = set()
+def settle(rate: float, all_hold: Callable[[float], bool]) -> tuple[float, bool]:
+    """Rate near `rate` that the weights of all runs hold, and whether 5 % above was tried and fails. In steps of 5 %:
+    down, ever further, until all hold; then up, and halfway where one between was not tried, `MOST_STEPS` in all.
+    Raises `LaunchError` if no rate is held."""
+    held: int | None = None
+    failing: int | None = None
     step = 0
-    for _ in range(MOST_STEPS):
-        if step not in held:
-            if all_hold(rate * STEP**step):
-                held.add(step)
-            else:
-                failing.add(step)
-                step -= len(failing) if not held else 1
-                continue
-        if step + 1 in failing:
+    for tried in range(1, MOST_STEPS + 1):
+        if all_hold(rate * STEP**step):
+            held = step
+        else:
+            failing = step
+        if held is None:
+            step -= tried
+        elif failing is None:
+            step = held + 1
+        elif failing > held + 1:
+            step = (held + failing) // 2
+        else:
             break
-        if not one_holds(rate * STEP ** (step + 1)):
-            failing.add(step + 1)
-            break
-        step += 1
-    best = max(held, default=None)
-    if best is None:
+    if held is None:
         raise LaunchError(
             f"The weights of all runs do not hold the latency bound at {rate * STEP**step:.3g} samples/s; serve on a "
             "machine without other load."
         )
-    return rate * STEP**best, best + 1 in failing
+    return rate * STEP**held, failing == held + 1
