@@ -1,7 +1,8 @@
 """Verdicts of Server tests below and above the capacity: `python bench/studies/server_verdicts.py [TESTS]`.
 
 A system that works half a millisecond for an answer is first measured offline; then half of the tests (40 by default)
-have half of its rate, and half twice. Prints how many are VALID by LoadGen, and how often the trace gives the same verdict.
+have half of its rate, and half twice. Prints how many are VALID by LoadGen, and how often the trace gives the same
+verdict.
 """
 
 import sys

@@ -46,7 +46,7 @@ from train_bench.task import ServesSamples, Task
 
 WARM_ANSWERS = 20
 LOGGED_ANSWERS = 256
-MOST_TRIES = 3
+MOST_TRIES = 6
 
 AT_ONCE = 1e5
 """Rate of the accuracy test of the Server scenario: its samples are answered in full batches, as cheaply as can be."""
