@@ -51,6 +51,8 @@ MOST_TRIES = 6
 AT_ONCE = 1e5
 """Rate of the accuracy test of the Server scenario: its samples are answered in full batches, as cheaply as can be."""
 
+P99 = "result_99.00_percentile_latency_ns"
+
 COMPLIANCE_LOAD = 0.8
 """Share of Server's rate at which compliance tests are taken: at the rate itself, chance decides about the bound."""
 
@@ -178,7 +180,13 @@ class _Session:
             verdict = self._run(folder, weights, load)
             valid = verdict is not None and verdict.valid
             tried.append(
-                {"rate": rate, "run": weights.index, "valid": valid, "seconds": load.min_duration_ms / 1e3}
+                {
+                    "rate": rate,
+                    "run": weights.index,
+                    "valid": valid,
+                    "seconds": load.min_duration_ms / 1e3,
+                    "p99_ms": None if verdict is None else verdict.results[P99] / 1e6,
+                }
             )
             if share == 1:
                 kept[rate, weights.index] = folder
