@@ -15,6 +15,7 @@ from tests.serving import short_rules
 from tests.serving.recorded_tests import in_detail
 from tests.serving.test_judge import in_summary, without_slow_ones
 from train_bench.errors import LogError
+from train_bench.report.page import write
 from train_bench.serving.folders import RESULT, TRAINING_LOG
 from train_bench.serving.judge import judge_folder
 
@@ -89,6 +90,20 @@ def test_an_error_of_a_system_ends_the_process_with_its_sentence(results, name):
     errors = json.loads((results / "errors.json").read_text())
     assert re.search(STOPPED[name], errors[name])
     assert not (results / name / "served" / RESULT).exists()
+
+
+def test_the_page_has_the_scenarios_the_cost_of_training_and_the_findings(sound):
+    in_result(lambda content: content["runs"][0].update(minutes=2.0, joules=600.0))(sound)
+    in_result(lambda content: content["tests"].pop(f"{OFFLINE}/TEST01"))(sound)
+    judged = judge_folder(sound, None).as_json()
+    page = write.serving_page(judged)
+    assert "resnet_mini, trained and served" in page
+    assert "NOT VALID" in page
+    assert f"The test {OFFLINE}/TEST01 is not in serving.json." in page
+    assert "Training took 2 minutes on average and 600 J." in page
+    answers = 120 * judged["scenarios"][0]["mean"]
+    assert f"after {answers:,.0f} answers, serving has taken longer than training" in page
+    assert sum(judged["scenarios"][0]["latencies"]["counts"]) >= 900
 
 
 def in_result(change):

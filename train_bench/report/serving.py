@@ -44,8 +44,10 @@ def show(judged: Mapping[str, Any], console: Console) -> None:
             print_line(console, f"  The official submission checker {said}.")
     for reason in judged["unjudged"]:
         print_line(console, f"Not judged: {reason}")
-    for row in judged["scenarios"] or ():
-        print_line(console, _scenario(row))
+    for line in scenario_lines(judged):
+        print_line(console, line)
+    if judged["scenarios"]:
+        print_line(console, cost_of_training(judged))
     for finding in judged["findings"]:
         print_line(console, f"[{finding['check']}, {GRADES[finding['grade']]}] {finding['message']}")
     counted = [test for test in judged["tests"] if not _to_fail(test, judged)]
@@ -60,6 +62,27 @@ UNITS = {
     "MultiStream": (1e6, "ms, 99th percentile latency of a query of 8"),
 }
 """Divisor and unit of the metric of each scenario."""
+
+
+def scenario_lines(judged: Mapping[str, Any]) -> list[str]:
+    """A line for each scenario of a result."""
+    return [_scenario(row) for row in judged["scenarios"] or ()]
+
+
+def cost_of_training(judged: Mapping[str, Any]) -> str:
+    """Time and energy to train beside what serving takes, as a sentence."""
+    minutes = [run["minutes"] for run in judged["training"] if run["minutes"]]
+    offline = next((row["mean"] for row in judged["scenarios"] if row["scenario"] == "Offline"), None)
+    if not minutes or not offline:
+        return "The times of training and of the Offline scenario are not both known."
+    trained = sum(minutes) / len(minutes)
+    joules = [run["joules"] for run in judged["training"] if run["joules"]]
+    energy = f" and {sum(joules) / len(joules):,.0f} J" if joules else ", its energy was not measured"
+    return (
+        f"Training took {trained:.3g} minutes on average{energy}. A million answers take "
+        f"{1e6 / offline / 60:.3g} minutes offline: after {trained * 60 * offline:,.0f} answers, "
+        "serving has taken longer than training."
+    )
 
 
 def _scenario(row: Mapping[str, Any]) -> str:

@@ -6,8 +6,8 @@ folder above such. A finding that breaks a rule makes a test invalid, one for re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,7 @@ class ServingJudgement:
     unjudged: tuple[str, ...]
     findings: tuple[Finding, ...] = ()
     result: served.Served | None = None
+    scenarios: Sequence[Mapping[str, Any]] = ()
 
     @property
     def valid(self) -> bool:
@@ -99,7 +100,17 @@ class ServingJudgement:
             "tests": [test.as_json() for test in self.tests],
             "unjudged": [*self.unjudged],
             "findings": [finding.as_json() for finding in self.findings],
-            "scenarios": None if self.result is None else scenario_table.rows(self.result, self.tests),
+        } | self._of_result()
+
+    def _of_result(self) -> dict[str, Any]:
+        if self.result is None:
+            return {"scenarios": None}
+        return {
+            "benchmark": self.result.benchmark,
+            "campaign": self.result.campaign,
+            "quantisation": self.result.quantisation,
+            "training": [asdict(run) for run in self.result.runs],
+            "scenarios": self.scenarios,
         }
 
 
@@ -124,7 +135,12 @@ def judge_folder(root: Path, round_name: str | None) -> ServingJudgement:
         invalid = [test.folder for test, one in zip(tests, judged, strict=True) if not one.valid]
         findings = tuple(_findings(RESULT, served.check(root, result, tests, invalid)))
     return ServingJudgement(
-        round=round_name, tests=judged, unjudged=tuple(unjudged), findings=findings, result=result
+        round=round_name,
+        tests=judged,
+        unjudged=tuple(unjudged),
+        findings=findings,
+        result=result,
+        scenarios=() if result is None else scenario_table.rows(result, tests, judged),
     )
 
 

@@ -1,44 +1,67 @@
-"""Scenarios of a result of `train-bench serve`, a row each: the metric of each weights, its mean and its interval."""
+"""Scenarios of a result of `train-bench serve`, a row each: the metric of each weights, its mean and its interval, and
+latencies as a histogram."""
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from train_bench.judge.statistics import olympic_interval
+import numpy as np
+
+from train_bench.judge.statistics import olympic_interval, olympic_mean
 from train_bench.serving.assignment import PERFORMANCE_RUN
-from train_bench.serving.loadgen_log import PERFORMANCE
+from train_bench.serving.loadgen_log import PERFORMANCE, LoadGenTest
 from train_bench.serving.served import Served
 
 if TYPE_CHECKING:
     from train_bench.serving.judge import TestJudgement
 
+BINS_OF_A_DECADE = 10
 
-def rows(served: Served, tests: Sequence[TestJudgement]) -> list[dict[str, Any]]:
-    """For each scenario: metrics by run, geometric mean and 95 % confidence interval over runs, the rate of Server."""
-    found = []
-    for scenario, told in served.scenarios.items():
-        values = {
-            served.tests[test.file].run: test.value
-            for test in tests
-            if test.file in served.tests
-            and test.file.endswith(f"/{scenario}/{PERFORMANCE_RUN}")
-            and test.mode == PERFORMANCE
-            and test.value is not None
-        }
-        numbers = [*values.values()]
-        low, high = olympic_interval(numbers, 0) if len(numbers) > 1 else (None, None)
-        found.append(
-            {
-                "scenario": scenario,
-                "values": {str(run): value for run, value in sorted(values.items())},
-                "mean": math.exp(statistics.fmean(map(math.log, numbers))) if numbers else None,
-                "low": low,
-                "high": high,
-                "rate": None if told.server is None else told.server.get("rate"),
-                "quality": {run: dict(metrics) for run, metrics in told.quality.items()},
-            }
-        )
-    return found
+
+def rows(
+    served: Served, tests: Sequence[LoadGenTest], judged: Sequence[TestJudgement]
+) -> list[dict[str, Any]]:
+    """For each scenario: metrics by run, mean and 95 % confidence interval over runs, quality, latencies, and of Server
+    the rate and those that were tried. `judged` are the judgements of `tests`."""
+    return [_row(served, scenario, tests, judged) for scenario in served.scenarios]
+
+
+def _row(
+    served: Served, scenario: str, tests: Sequence[LoadGenTest], judged: Sequence[TestJudgement]
+) -> dict[str, Any]:
+    told = served.scenarios[scenario]
+    chosen = [
+        (test, one)
+        for test, one in zip(tests, judged, strict=True)
+        if one.file in served.tests
+        and one.file.endswith(f"/{scenario}/{PERFORMANCE_RUN}")
+        and one.mode == PERFORMANCE
+        and one.value is not None
+    ]
+    values = {served.tests[one.file].run: float(one.value or 0.0) for _, one in chosen}
+    numbers = [*values.values()]
+    low, high = olympic_interval(numbers, 0) if len(numbers) > 1 else (None, None)
+    server = told.server or {}
+    return {
+        "scenario": scenario,
+        "values": {str(run): value for run, value in sorted(values.items())},
+        "mean": olympic_mean(numbers, 0) if numbers else None,
+        "low": low,
+        "high": high,
+        "rate": server.get("rate"),
+        "tried": server.get("tried"),
+        "quality": {run: dict(metrics) for run, metrics in told.quality.items()},
+        "latencies": _histogram([test for test, _ in chosen]),
+    }
+
+
+def _histogram(tests: Sequence[LoadGenTest]) -> dict[str, list[float]] | None:
+    """Edges in milliseconds, ten to a decade, and counts of samples; None without traces."""
+    found = [test.queries.latency_ns for test in tests if test.queries is not None and len(test.queries)]
+    if not found:
+        return None
+    decades = np.log10(np.maximum(np.concatenate(found), 1) / 1e6) * BINS_OF_A_DECADE
+    first, last = int(np.floor(decades.min())), int(np.floor(decades.max())) + 1
+    counts, edges = np.histogram(decades, bins=np.arange(first, last + 1))
+    return {"edges_ms": (10 ** (edges / BINS_OF_A_DECADE)).tolist(), "counts": counts.tolist()}

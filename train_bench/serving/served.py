@@ -37,12 +37,14 @@ MOST_WAITING = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedRun:
-    """Run whose weights were served: the digest of its log, and what that log names."""
+    """Run whose weights were served: the digest of its log, what that log names, and minutes and joules to train."""
 
     index: int
     log: str
     weights: Mapping[str, str]
     quality: Mapping[str, float]
+    minutes: float | None = None
+    joules: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from train_bench.core.job import Job, Precision
 from train_bench.errors import RequestError
 from train_bench.judge.checks import verified
 from train_bench.judge.checks.samples import DATA
+from train_bench.judge.energy import energy_of
 from train_bench.logs.record import SUCCESS
 from train_bench.plan.plan import Plan
 from train_bench.serving import rounds
@@ -171,11 +172,14 @@ def _served(kept: Kept) -> ServedWeights:
 
 
 def _run(kept: Kept) -> Mapping[str, Any]:
+    energy = energy_of(kept.record)
     return {
         "index": kept.job.index,
         "log": kept.record.sha256,
         "weights": dict(kept.digests),
         "quality": dict(kept.logged),
+        "minutes": kept.record.minutes,
+        "joules": None if energy is None else energy.joules,
     }
 
 

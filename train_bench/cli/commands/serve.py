@@ -10,6 +10,7 @@ from train_bench.cli import campaign_paths, composing, rank_overrides
 from train_bench.cli.arguments import Parser
 from train_bench.cli.composing import Answer
 from train_bench.cli.exit_codes import INVALID, VALID
+from train_bench.core import files
 from train_bench.errors import RequestError
 from train_bench.plan.request import Request
 from train_bench.report import serving as report
@@ -18,6 +19,7 @@ WORK = "serve"
 
 SCENARIOS = ("offline", "server", "single_stream", "multi_stream")
 ALL = "all"
+PAGE = "serving.html"
 
 LARGEST_WINDOW_MS = 1000.0
 LARGEST_BATCH = 4096
@@ -80,6 +82,7 @@ def main(arguments: Sequence[str]) -> int:
     output = options.output or options.folder.resolve().with_name(f"{options.folder.resolve().name}_serving")
 
     def act(request: Request) -> Answer:
+        from train_bench.report.page import write
         from train_bench.serving import judge, session  # take numpy and scipy
         from train_bench.serving.batching import Batching
 
@@ -95,6 +98,7 @@ def main(arguments: Sequence[str]) -> int:
         )
         judged = judge.judge_folder(output, None)
         content = {"folder": str(output), **judged.as_json()}
+        files.write(output / PAGE, write.serving_page(content))
         return Answer(code=VALID if judged.valid else INVALID, content=content, show=report.show)
 
     return composing.with_request(WORK, options, options.overrides, act)

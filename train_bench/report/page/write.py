@@ -30,11 +30,22 @@ from train_bench.logs.record import RunRecord
 from train_bench.report import comparison as described
 from train_bench.report.accept import HEADINGS, SUMMARY, longer, row
 from train_bench.report.findings import GRADES
-from train_bench.report.page import convergence, history, live, profile, profiles, quality, several, times
+from train_bench.report.page import (
+    convergence,
+    history,
+    live,
+    profile,
+    profiles,
+    quality,
+    serving,
+    several,
+    times,
+)
 from train_bench.report.page.facts import Entry, PageOptions, entry_of, in_one_unit, with_distinct_names
 from train_bench.report.page.figure import Figure, not_valid, standing
 from train_bench.report.profile import in_sentences, profiles_in_sentences
 from train_bench.report.review import NOT_CHECKED, distinct_names
+from train_bench.report.serving import cost_of_training, scenario_lines
 
 HERE = Path(__file__).parent
 SEVERAL = "several"
@@ -138,6 +149,22 @@ def profile_page(content: Mapping[str, Any]) -> str:
         layers=profile.by_time(content["layers"]),
         figures=figures,
         figures_json=_as_json({"profile": [figure.as_json() for figure in figures]}),
+        **_drawing(),
+    )
+
+
+def serving_page(content: Mapping[str, Any]) -> str:
+    """The page of served weights, the object that `judge --json` prints of their result."""
+    figures = serving.figures(content)
+    return _rendered(
+        "serving.html",
+        content=content,
+        lines=scenario_lines(content),
+        cost=cost_of_training(content),
+        quality=lambda metrics: ", ".join(f"{name} {value:.6g}" for name, value in metrics.items()),
+        findings=[f"{finding['message']} ({GRADES[finding['grade']]})" for finding in content["findings"]],
+        figures=figures,
+        figures_json=_as_json({"serving": [figure.as_json() for figure in figures]}),
         **_drawing(),
     )
 
