@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs" / "pictures"
 WORK = Path("/tmp/demo")
 PAGE_SIZE = (1200, 1000)
+SERVING_SIZE = (1200, 1250)
 
 REVIEWED = ("PYTHON", "OPENBLAS_", "OMP_")
 """Environment variables of a developer's shell, about which a verdict says something."""
@@ -84,8 +85,21 @@ def record_trainer() -> None:
 
 def record_page() -> None:
     """The first screen of a campaign's page, in chromium."""
-    page, picture = WORK / "before" / "report.html", PICTURES / "page.png"
-    size = ",".join(map(str, PAGE_SIZE))
+    photograph(WORK / "before" / "report.html", PICTURES / "page.png", PAGE_SIZE)
+
+
+def record_serving() -> None:
+    """The page of served weights."""
+    if not (WORK / "kept_serving").exists():
+        recorded(("run", "benchmark=resnet_mini", "keep_weights=true", "output=kept"), 100)
+        recorded(("verify", "kept"), 100)
+        recorded(("serve", "kept"), 100)
+    photograph(WORK / "kept_serving" / "serving.html", PICTURES / "serving.png", SERVING_SIZE)
+
+
+def photograph(page: Path, picture: Path, sides: tuple[int, int]) -> None:
+    """The top of a page in a window of so many pixels."""
+    size = ",".join(map(str, sides))
     options = ("--headless", "--no-sandbox", "--hide-scrollbars", "--virtual-time-budget=20000")
     words = ("chromium", *options, f"--window-size={size}", f"--screenshot={picture}", page.as_uri())
     subprocess.run(words, check=True, capture_output=True)
@@ -190,6 +204,7 @@ PICTURED: dict[str, Callable[[], None]] = {
     "trainer": record_trainer,
     "compare": record_compare,
     "page": record_page,
+    "serving": record_serving,
 }
 
 if __name__ == "__main__":

@@ -127,6 +127,13 @@ class Sleeping(ServedTask):
         return super().answer(indices)
 
 
+class Wrong(ServedTask):
+    """Answers a class too far."""
+
+    def one(self, index):
+        return np.int32(index % 10 + 1).tobytes()
+
+
 class OtherData(ServedTask):
     """Another evaluation set than that of training."""
 
@@ -171,6 +178,7 @@ SYSTEMS = {
     "empty_answers": (Empty, None),
     "half_of_the_set": (Half, None),
     "sleeping": (Sleeping, None),
+    "wrong_answers": (Wrong, None),
     "other_data": (OtherData, None),
     "raising": (Raising, None),
     "few_answers": (FewAnswers, None),

@@ -28,6 +28,7 @@ SYSTEMS = {
     "half_of_the_set": "rules",
     "short_run": "rules",
     "wrong_seeds": "seeds",
+    "wrong_answers": "quality",
 }
 """Systems that come to their end, and the check that finds them."""
 
@@ -83,6 +84,11 @@ def test_a_fault_of_the_system_or_of_its_load_is_found(results, name):
     judged = judge_folder(results / name / "served", None)
     assert not judged.valid
     assert SYSTEMS[name] in broken(judged)
+
+
+def test_without_quality_there_is_no_performance_test(results):
+    judged = judge_folder(results / "wrong_answers" / "served", None)
+    assert [test.file for test in judged.tests] == [f"{OFFLINE}/accuracy"]
 
 
 @pytest.mark.parametrize("name", STOPPED)
