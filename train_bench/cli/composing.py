@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from train_bench.campaign import preflight
-from train_bench.cli import completion, hydra_app, judge_options, overrides
+from train_bench.cli import completion, hydra_app, overrides, result_output
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import VALID, guarded, state
 from train_bench.cli.verbs import examples
@@ -150,5 +150,5 @@ def give(answer: Answer, known: argparse.Namespace) -> int:
     """Print an answer, and write it where `--to` says; returns its exit code."""
     if known.to is not None and known.to.suffix != ".html":
         files.write_json(known.to, answer.content)
-    judge_options.print_result(answer.content, known.json, answer.show)
+    result_output.print_result(answer.content, known.json, answer.show)
     return state(answer.code) if known.json else answer.code

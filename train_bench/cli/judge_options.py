@@ -1,12 +1,10 @@
-"""Common parts of the commands that read results: their options, the judged tree, the output."""
+"""Common parts of the commands that read results: their options, the judged tree, the exit code."""
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from train_bench.cli import campaign_paths
 from train_bench.cli.arguments import Parser
@@ -16,7 +14,6 @@ from train_bench.judge.entry import Judgement, judge_entry
 from train_bench.judge.published import published_entries
 from train_bench.judge.tree import Judged, judge_trees
 from train_bench.plan import definition, discover
-from train_bench.report.console import make_console
 
 
 def parser_of_paths(verb: str, description: str | None) -> argparse.ArgumentParser:
@@ -79,11 +76,3 @@ def exit_code(judged: Judged, *, stated: bool) -> int:
     wrong = sum(not entry.score.valid for entry in judged.entries)
     unjudged = f", and {len(judged.unjudged)} cannot be judged" if judged.unjudged else ""
     return state(INVALID, f"{wrong} of {len(judged.entries)} result(s) are not valid{unjudged}.")
-
-
-def print_result(value: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any], Any], None]) -> None:
-    if as_json:
-        indent = 2 if len(value.get("entries", ())) < 2 else None  # a whole round is for machines
-        print(json.dumps(value, indent=indent, allow_nan=False))
-    else:
-        show(value, make_console())

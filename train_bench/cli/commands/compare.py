@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.campaign import ab
-from train_bench.cli import campaign_paths, judge_options
+from train_bench.cli import campaign_paths, result_output
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import CANNOT_TELL, INVALID, VALID, fail, state
 from train_bench.compare import campaign_table, comparison, gate
@@ -55,7 +55,7 @@ def _compare(options: argparse.Namespace, limit: float | None) -> int:
         _two(paths, judged, limit) if len(paths) == 2 else _many(paths, judged, options, limit)
     )
     if limit is None:
-        judge_options.print_result(content, options.json, report.show)
+        result_output.print_result(content, options.json, report.show)
         _page(judged, [], options)
         return VALID
     first, *others = judged
@@ -250,7 +250,7 @@ def _answer(
         "" if one.campaigns else f"A: {one.a}. {label}: {one.b}. "
         for one, label in zip(gates, labels, strict=True)
     ]
-    judge_options.print_result(content, options.json, _show)
+    result_output.print_result(content, options.json, _show)
     differs = [""] * len(gates)
     if len(gates) == 1 and compared["comparisons"]:
         differs = [f"{report.difference(compared['comparisons'][0]['differences'], 'A', labels[0])} "]

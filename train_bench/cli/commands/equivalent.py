@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.campaign import rank_job, runner, start
-from train_bench.cli import hydra_app, judge_options
+from train_bench.cli import hydra_app, result_output
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import CANNOT_TELL, INVALID, VALID, guarded, state
 from train_bench.compare.equal_convergence import MARGIN, equal_convergence
@@ -130,7 +130,7 @@ def _answer(options: argparse.Namespace, rungs: Sequence[compare.Check], *, step
     }
     if options.to is not None:
         files.write_json(options.to, content)
-    judge_options.print_result(content, options.json, report.show)
+    result_output.print_result(content, options.json, report.show)
     return state(CODES[verdict], f"the verdict is {verdict}.") if options.json else CODES[verdict]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from train_bench.cli import judge_options
+from train_bench.cli import judge_options, result_output
 from train_bench.cli.exit_codes import INVALID, VALID, state
 from train_bench.errors import LogError, RequestError
 from train_bench.judge.official import cross_check
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.official:
         for entry, judgement in zip(content["entries"], judged.entries, strict=True):
             entry["official"] = cross_check.compare(judgement)
-    judge_options.print_result(content, options.json, findings.show)
+    result_output.print_result(content, options.json, findings.show)
     return judge_options.exit_code(judged, stated=not options.json)
 
 
@@ -44,6 +44,6 @@ def _judge_serving(options: argparse.Namespace) -> int:
             f"LoadGen tests are judged one folder at a time; {len(options.paths)} paths were given. Give one of them."
         )
     judged = judge.judge_folder(options.paths[0], options.ruleset)
-    judge_options.print_result(judged.as_json(), options.json, serving.show)
+    result_output.print_result(judged.as_json(), options.json, serving.show)
     code = VALID if judged.valid else INVALID
     return state(code, "the tests are not valid.") if options.json else code

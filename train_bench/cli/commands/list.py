@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.campaign import catalogue
-from train_bench.cli import judge_options
+from train_bench.cli import result_output
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import VALID
 from train_bench.errors import UnknownName
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
         raise UnknownName(
             what="benchmark or launcher", name=" ".join(options.words), known=known, more="train-bench list"
         )
-    judge_options.print_result(listed, options.json, listing.show)
+    result_output.print_result(listed, options.json, listing.show)
     return VALID
 
 
@@ -47,7 +47,7 @@ def _list_campaigns(words: Sequence[str], *, as_json: bool) -> int:
         for one in catalogue.find_campaigns(Path())
         if all(word in f"{one.folder} {one.benchmark}" for word in words)
     ]
-    judge_options.print_result({"campaigns": listed}, as_json, listing.show_campaigns)
+    result_output.print_result({"campaigns": listed}, as_json, listing.show_campaigns)
     return VALID
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from train_bench.campaign import finish, reference_point, start
-from train_bench.cli import benchmark_options, composing, judge_options
+from train_bench.cli import benchmark_options, composing, result_output
 from train_bench.cli.arguments import Parser
 from train_bench.cli.composing import Answer
 from train_bench.cli.conclude import say, warn
@@ -118,7 +118,7 @@ def _certainty(arguments: Sequence[str]) -> int:
         less=_number(values, "less", certainty.LESS),
         batch_size=int(_number(values, "batch_size", 0)) or None,
     )
-    judge_options.print_result(described, options.json, report.show)
+    result_output.print_result(described, options.json, report.show)
     return VALID
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from train_bench.cli import judge_options
+from train_bench.cli import judge_options, result_output
 from train_bench.compare.campaign_table import began
 from train_bench.core import files
 from train_bench.core.digits import distinct
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     content, judged = reviewed(options.paths, options.ruleset, options.published)
     if options.to is not None:
         files.write(options.to, review_page(content, options.paths))
-    judge_options.print_result(content, options.json, review.show)
+    result_output.print_result(content, options.json, review.show)
     if options.to is not None and not options.json:
         print(f"The page is in {options.to}.")
     return judge_options.exit_code(judged, stated=not options.json)

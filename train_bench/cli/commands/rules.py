@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Sequence
 
-from train_bench.cli import benchmark_options, judge_options
+from train_bench.cli import benchmark_options, result_output
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import VALID
 from train_bench.errors import RequestError
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
         points.load(of_benchmark, discover.rcp_folders()),
         reference,
     )
-    judge_options.print_result(allowed, options.json, report.show)
+    result_output.print_result(allowed, options.json, report.show)
     return VALID
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from statistics import fmean
 
 from train_bench.campaign import status
-from train_bench.cli import judge_options
+from train_bench.cli import judge_options, result_output
 from train_bench.compare.independence import only_seed, without_copies, without_repeated_seeds
 from train_bench.judge import statistics, summary
 from train_bench.judge.score import Score
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.csv or options.markdown:
         print(results_table.as_csv(content) if options.csv else results_table.as_markdown(content), end="")
     elif judged.is_one_entry and not options.json and options.summary is None:
-        judge_options.print_result(content["entries"][0], False, score_table.show_score)
+        result_output.print_result(content["entries"][0], False, score_table.show_score)
         console = make_console()
         if options.half_width is not None:
             print_line(console, score_table.runs_needed(content["entries"][0], options.half_width))
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
         if sentence is not None:
             print_line(console, sentence)
     else:
-        judge_options.print_result(content, options.json, results_table.show)
+        result_output.print_result(content, options.json, results_table.show)
     stated = not (options.json or options.csv or options.markdown)
     return judge_options.exit_code(judged, stated=stated)
 
