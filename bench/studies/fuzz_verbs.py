@@ -418,6 +418,19 @@ def _startup(rng: random.Random, material: Material) -> list[str]:
     return words + _noise(rng)
 
 
+def _serve(rng: random.Random, material: Material) -> list[str]:
+    """Nothing that would be started: campaigns here have no verified weights."""
+    words = [_folder(rng, material), *_maybe(rng, "--output", str(material.to / "served"))]
+    words += _maybe(
+        rng, "--scenario", rng.choice(("all", "offline", "server,server", "offline,server", "x", ","))
+    )
+    words += _maybe(rng, "--quantisation", rng.choice(("none", "bf16", "int8_dynamic", "x")))
+    words += _maybe(rng, "--batch-size", rng.choice(VALUES)) + _maybe(rng, "--window", rng.choice(VALUES))
+    return (
+        words + _maybe(rng, f"{rng.choice(('launcher', 'device', 'x'))}={rng.choice(VALUES)}") + _noise(rng)
+    )
+
+
 def _accept(rng: random.Random, material: Material) -> list[str]:
     nodes = [
         rng.choice(("n1", "n2:127.0.0.1", "n1", "a b", "-x", "", "n:")) for _ in range(rng.randint(0, 3))
@@ -487,6 +500,7 @@ ARGUMENTS: dict[str, Draw] = {
     "equivalent": _equivalent,
     "forecast": _forecast,
     "profile": _profile,
+    "serve": _serve,
     "startup": _startup,
     "accept": _accept,
     "report": _report,
