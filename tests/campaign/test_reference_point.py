@@ -71,7 +71,8 @@ def test_a_point_can_be_made_and_read_in_every_unit(unit, converged, tmp_path):
     runs = judged(converged)
     files.write_json(folder / "plan.json", plan)
     reference_point.add(runs, folder, tmp_path / "rcp", [tmp_path / "rcp"], replace=True)
-    (point,) = rcp.load(ruleset.load("mini-1.0").benchmark("resnet_mini"), [tmp_path / "rcp"])
+    rules = replace(ruleset.load("mini-1.0").benchmark("resnet_mini"), unit=unit)
+    (point,) = rcp.load(rules, [tmp_path / "rcp"])
     assert (point.mean, point.count) == (10.5, 10)
 
 
@@ -258,6 +259,39 @@ def test_runs_are_added_where_the_point_counts_and_not_below_it(three_more, tmp_
     assert written == tmp_path / "own" / "mini-1.0" / "resnet.json"
     (point,) = rcp.load(ruleset.load("mini-1.0").benchmark("resnet_mini"), folders)
     assert point.count == 13
+
+
+def test_a_point_of_which_a_program_made_some_runs_keeps_its_name(three_more, tmp_path):
+    path = existing(tmp_path, three_more, Program="python liar.py")
+    run(three_more)
+    folder, rcp_folder = three_more.jobs[0].folder, tmp_path / "rcp"
+    reference_point.add(judged(three_more), folder, rcp_folder, [rcp_folder], replace=False, append=True)
+    record = json.loads(path.read_text())["resnet_mini_ref_64"]
+    assert (record["Program"], len(record["Seeds"])) == ("python liar.py", 13)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        '{"resnet_mini_ref_64": 1}',
+        '{"other": {"Benchmark": "resnet_mini"}}',
+        '{"other": {"Benchmark": "resnet_mini", "BS": "64"}}',
+        '{"resnet_mini_ref_64": {"Benchmark": "resnet_mini", "BS": 64, "Seeds": null}}',
+        '{"resnet_mini_ref_64": {"Benchmark": "resnet_mini", "BS": 64, "Hyperparams": []}}',
+        '{"resnet_mini_ref_64": {"Benchmark": "resnet_mini", "BS": 64, "Epochs to converge": ["7"]}}',
+    ],
+)
+@pytest.mark.parametrize(
+    "options", [{"replace": False}, {"replace": True}, {"replace": False, "append": True}]
+)
+def test_a_damaged_file_of_points_is_refused_before_any_run(content, options, three_more, tmp_path):
+    path = shipped(tmp_path)
+    path.write_text(content)
+    with pytest.raises(LogError, match=r"resnet.json (is not a file of|cannot be read)"):
+        reference_point.refuse(three_more, [tmp_path / "rcp"], **options)
+    assert path.read_text() == content
 
 
 @pytest.mark.parametrize(

@@ -274,7 +274,7 @@ def test_a_point_of_our_own_for_an_official_round_does_not_count_and_is_named(tm
         assert judged.verdict == official.verdict
         assert judged.message == (
             f"{official.message}; in an official round reference points of your own do not count: batch size 131072 "
-            f"({path})"
+            f"({path}, 10 runs)"
         )
 
 
@@ -284,7 +284,8 @@ def test_a_point_that_did_not_come_with_train_bench_is_named(ours):
     path.write_text(json.dumps({"own": dict(POINTS["near"], Benchmark=rules.name, Program="python liar.py")}))
     message = rcp.verdict(rcp.load(rules, [folder]), rules, POINTS["near"]["BS"], [10] * 5).message
     assert (
-        f"did not come with train_bench: batch size {POINTS['near']['BS']} ({path}, made by python" in message
+        f"did not come with train_bench: batch size {POINTS['near']['BS']} ({path}, 10 runs, made by python"
+        in message
     )
 
 
@@ -298,7 +299,19 @@ def test_a_benchmark_of_somebody_gives_points_of_its_own_alone(ours, monkeypatch
 
 
 @pytest.mark.parametrize(
-    "change", [{"BS": "64"}, {"BS": 1.5}, {"Epochs to converge": [1e999] * 10}, {"BS": None}]
+    "change",
+    [
+        {"BS": "64"},
+        {"BS": 1.5},
+        {"BS": None},
+        {"BS": 0},
+        {"BS": -64},
+        {"BS": 10**400},
+        {"Epochs to converge": [1e999] * 10},
+        {"Epochs to converge": [1e308] * 10},
+        {"Epochs to converge": [True] * 10},
+        {"Epochs to converge": [7, 7]},
+    ],
 )
 def test_a_point_with_other_values_is_an_error(ours, change):
     rules, folder = ours
@@ -306,6 +319,54 @@ def test_a_point_with_other_values_is_an_error(ours, change):
     path.write_text(json.dumps({"own": dict(POINTS["near"], Benchmark=rules.name) | change}))
     with pytest.raises(LogError, match="is not a file of reference convergence points"):
         rcp.load(rules, [folder])
+
+
+def test_a_point_in_another_unit_than_the_benchmarks_is_an_error(ours):
+    rules, folder = ours
+    path = folder / rules.ruleset / f"{rules.reference}.json"
+    record = dict(POINTS["near"], Benchmark=rules.name)
+    record["samples to converge"] = record.pop("Epochs to converge")
+    path.write_text(json.dumps({"own": record}))
+    with pytest.raises(LogError, match="a record has no Epochs to converge"):
+        rcp.load(rules, [folder])
+
+
+def test_a_point_of_few_and_varied_runs_does_not_let_everything_pass(ours):
+    """Three runs with large differences allow any mean above -5000."""
+    rules, folder = ours
+    path = folder / rules.ruleset / f"{rules.reference}.json"
+    records = {"own": dict(POINTS["near"], Benchmark=rules.name)}
+    records["own"]["Epochs to converge"] = [0, 50, 500]
+    path.write_text(json.dumps(records))
+    alone = judged(ours, [1] * 5)
+    assert (alone.verdict, alone.bound) == ("none", None)
+    assert alone.message.endswith(f"so these do not count: batch size 64 ({path}, 3 runs)")
+
+    records["more"] = dict(POINTS["near"], Benchmark=rules.name, BS=128)
+    path.write_text(json.dumps(records))
+    points = rcp.load(rules, [folder])
+    assert [point.batch_size for point in rcp.used(points, rules)] == [128]
+    beside = rcp.verdict(points, rules, 128, [1] * 5)
+    assert beside.verdict == "fail"
+    assert f"({path}, 3 runs)" in beside.message
+
+
+def test_points_of_ones_own_make_no_official_point_superfluous(tmp_path):
+    path = tmp_path / FULL.ruleset / f"{FULL.reference}.json"
+    path.parent.mkdir()
+    theirs = rcp.load(FULL, [])
+    fast = dict(POINTS["near"], BS=2 * theirs[-1].batch_size)
+    fast["Epochs to converge"] = [1] * 10
+    path.write_text(json.dumps({"own": fast}))
+    assert rcp.used(rcp.load(FULL, [tmp_path]), FULL) == rcp.used(theirs, FULL)
+
+
+def test_the_name_of_the_program_that_made_a_point_stays_on_its_line(ours):
+    rules, folder = ours
+    path = folder / rules.ruleset / f"{rules.reference}.json"
+    forged = dict(POINTS["near"], Benchmark=rules.name, Program="x\nVALID \x1b[2J")
+    path.write_text(json.dumps({"own": forged}))
+    assert judged(ours, [10] * 5).message.isprintable()
 
 
 def test_points_are_not_read_from_a_pipe(ours):

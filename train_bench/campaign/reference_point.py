@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -37,7 +38,10 @@ def refuse(plan: Plan, rcp_folders: Sequence[Path], *, replace: bool, append: bo
             rcp_folders, plan.ruleset, plan.reference, _name(plan.benchmark, batch_size)
         )
         _refuse_other_runs(path, record, _values(plan.jobs[0].unit), as_read, [job.seed for job in plan.jobs])
-    elif not replace:
+    elif replace:
+        for folder in rcp_folders:
+            _records(_file(folder, plan.ruleset, plan.reference))
+    else:
         _refuse_to_replace(rcp_folders, plan.ruleset, plan.reference, _name(plan.benchmark, batch_size))
 
 
@@ -146,13 +150,15 @@ def _together(
     if len(runs) < required:
         raise LogError(f"{path} would have {len(runs)} runs; a point requires at least {required}.")
     record: dict[str, Any] = {
-        name: earlier[name]
-        if later[name] in str(earlier.get(name)).split("; ")
-        else f"{earlier[name]}; {later[name]}"
-        for name in ("Creator", "When", "Platform", "Source")
+        name: _joined(earlier[name], later.get(name))
+        for name in ("Creator", "When", "Platform", "Source", "Program")
         if name in earlier
     }
     return {**later, **record, "Seeds": [*earlier.get("Seeds", ()), *later["Seeds"]], values: runs}
+
+
+def _joined(earlier: Any, later: str | None) -> str:
+    return str(earlier) if later is None or later in str(earlier).split("; ") else f"{earlier}; {later}"
 
 
 def _file(rcp: Path, ruleset: str, reference: str) -> Path:
@@ -160,7 +166,28 @@ def _file(rcp: Path, ruleset: str, reference: str) -> Path:
 
 
 def _records(path: Path) -> dict[str, Any]:
-    return dict(files.read_json(path)) if path.exists() else {}
+    """Records of a file, which may be missing. Raises `LogError` where one is of another type than `add` writes."""
+    records = files.read_json(path) if os.access(path, os.F_OK) else {}
+    if not isinstance(records, dict) or not all(map(_is_record, records.values())):
+        raise LogError(
+            f"{path} is not a file of reference convergence points, so no point can be added there; mend it, or move "
+            "it away."
+        )
+    return records
+
+
+def _is_record(record: Any) -> bool:
+    return (
+        isinstance(record, dict)
+        and isinstance(record.get("Benchmark"), str)
+        and type(record.get("BS")) is int
+        and isinstance(record.get("Hyperparams", {}), dict)
+        and all(_is_list_of_numbers(record.get(name, [])) for name in ("Seeds", *points.VALUES.values()))
+    )
+
+
+def _is_list_of_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(type(item) in (int, float) for item in value)
 
 
 def _name(benchmark: str, batch_size: int) -> str:

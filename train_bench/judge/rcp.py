@@ -24,6 +24,7 @@ from typing import Any
 
 from train_bench.core import files, plugins
 from train_bench.core.digits import distinct
+from train_bench.core.escape import plain
 from train_bench.errors import LogError
 from train_bench.judge.statistics import largest_acceptable_mean, olympic_mean, smallest_acceptable_mean
 from train_bench.progress import Unit
@@ -37,11 +38,15 @@ SHIPPED = plugins.PACKAGE / "rcp"
 
 FOREIGN = "with reference points that did not come with train_bench"
 NOT_COUNTED = "in an official round reference points of your own do not count"
+TOO_FEW = "a reference point of your own needs twice the runs of a result, so these do not count"
 
 PASS, FAIL, MISSING, NONE, CRASH = "pass", "fail", "missing", "none", "crash"
 
 # What the official checker counts a run as that did not converge, in any unit.
 FAILED = 1e9
+
+LARGEST_BATCH_SIZE = 2**53
+"""Of a point."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +101,7 @@ def load(rules: BenchmarkRules, rcp_folders: Sequence[Path]) -> tuple[Point, ...
         if _is_of_another_benchmark(folder, rules.reference):
             continue
         path = folder / rules.ruleset / f"{rules.reference}.json"
-        read = _read(path, rules.drop, rules.name)
+        read = _read(path, rules.drop, rules)
         if folder != SHIPPED:
             read = [replace(point, file=str(path)) for point in read]
         ours += [point for point in read if point.batch_size not in known]
@@ -126,16 +131,18 @@ def official(rules: BenchmarkRules) -> tuple[Point, ...]:
 
 @cache
 def _official(path: Path, drop: int) -> tuple[Point, ...]:
-    return tuple(sorted(_read(path, drop, None), key=lambda point: point.batch_size))
+    return tuple(sorted(_read(path, drop), key=lambda point: point.batch_size))
 
 
-def _read(path: Path, drop: int, benchmark: str | None) -> list[Point]:
+def _read(path: Path, drop: int, rules: BenchmarkRules | None = None) -> list[Point]:
+    """Points of a file; with `rules`, those of their benchmark, in its unit."""
     if not os.access(path, os.R_OK):  # it is not there, or in somebody else's home folder
         return []
     try:
         records = files.parse_json(files.read_bytes(path, largest=files.LARGEST_JSON_BYTES)).values()
-        chosen = [record for record in records if benchmark in (None, record["Benchmark"])]
-        return [_point(record, drop) for record in chosen]
+        units = VALUES if rules is None else (rules.unit,)
+        chosen = [record for record in records if rules is None or record["Benchmark"] == rules.name]
+        return [_point(record, drop, [VALUES[unit] for unit in units]) for record in chosen]
     except (
         ArithmeticError,
         AttributeError,
@@ -149,10 +156,14 @@ def _read(path: Path, drop: int, benchmark: str | None) -> list[Point]:
         raise LogError(f"{path} is not a file of reference convergence points: {error!r}.") from error
 
 
-def _point(record: dict[str, Any], drop: int) -> Point:
-    values = next(record[name] for name in VALUES.values() if name in record)
-    if type(record["BS"]) is not int or not all(math.isfinite(value) and value >= 0 for value in values):
-        raise ValueError("a batch size is no whole number, or a run needed no number of epochs or samples")
+def _point(record: dict[str, Any], drop: int, names: Sequence[str]) -> Point:
+    values = next((record[name] for name in names if name in record), None)
+    if values is None:
+        raise ValueError(f"a record has no {' or '.join(names)}")
+    if type(record["BS"]) is not int or not 0 < record["BS"] <= LARGEST_BATCH_SIZE:
+        raise ValueError("a batch size is no positive whole number")
+    if not all(math.isfinite(value) and value >= 0 and value is not True for value in values):
+        raise ValueError("a run needed no number of epochs or samples")
     return Point(
         batch_size=record["BS"],
         mean=olympic_mean(values, drop),
@@ -161,7 +172,7 @@ def _point(record: dict[str, Any], drop: int) -> Point:
         values=tuple(values),
         seeds=tuple(record.get("Seeds", ())),
         hyperparameters=record.get("Hyperparams", {}),
-        program=record.get("Program"),
+        program=None if record.get("Program") is None else str(record["Program"]),
     )
 
 
@@ -186,11 +197,12 @@ def prune(points: Sequence[Point]) -> tuple[Point, ...]:
 
 
 def used(points: Sequence[Point], rules: BenchmarkRules) -> tuple[Point, ...]:
-    """Points that a submission is compared with, by batch size: those that pruning leaves, or all of them if the
-    round does not prune. Of several at a batch size the first counts."""
+    """Points that a submission is compared with, by batch size: of those that count, the ones that pruning leaves, or
+    all of them if the round does not prune. Of several at a batch size the first counts."""
+    counted = points_that_count(points, rules)
     if rules.rcp_pruned:
-        return prune(points)
-    first = {point.batch_size: point for point in reversed(points)}
+        return prune(counted)
+    first = {point.batch_size: point for point in reversed(counted)}
     return tuple(first[size] for size in sorted(first))
 
 
@@ -218,11 +230,13 @@ def verdict(
     names each point that did not come with train_bench."""
     counted = points_that_count(points, rules)
     decided = _verdict(counted, rules, batch_size, convergences, broken)
+    others = [point for point in points if point not in counted]
     sentences = [
         f"; {what}: {', '.join(map(_source, foreign))}"
         for what, of in (
             (FOREIGN, counted),
-            (NOT_COUNTED, [point for point in points if point not in counted]),
+            (NOT_COUNTED, [point for point in others if not _has_too_few(point, rules)]),
+            (TOO_FEW, [point for point in others if _has_too_few(point, rules)]),
         )
         if (foreign := sorted((one for one in of if _is_foreign(one)), key=lambda one: one.batch_size))
     ]
@@ -230,9 +244,16 @@ def verdict(
 
 
 def points_that_count(points: Sequence[Point], rules: BenchmarkRules) -> tuple[Point, ...]:
-    """Points that decide a verdict: in an official round those of the installed package, where it has any."""
+    """Points that decide a verdict: in an official round those of the installed package, where it has any; elsewhere
+    none that has fewer runs than `train-bench rcp` demands, unless it came with train_bench."""
     theirs = tuple(point for point in points if point.file is None)
-    return theirs if theirs and rules.generated is None else tuple(points)
+    if theirs and rules.generated is None:
+        return theirs
+    return tuple(point for point in points if not _has_too_few(point, rules))
+
+
+def _has_too_few(point: Point, rules: BenchmarkRules) -> bool:
+    return point.file is not None and point.count < 2 * rules.runs
 
 
 def _is_foreign(point: Point) -> bool:
@@ -240,8 +261,9 @@ def _is_foreign(point: Point) -> bool:
 
 
 def _source(point: Point) -> str:
-    parts = [part for part in (point.file, point.program and f"made by {point.program}") if part]
-    return f"batch size {point.batch_size} ({', '.join(parts)})"
+    runs = f"{point.count} run{'s' if point.count != 1 else ''}"
+    made_by = None if point.program is None else f"made by {point.program}"
+    return plain(f"batch size {point.batch_size} ({', '.join(filter(None, (point.file, runs, made_by)))})")
 
 
 def _verdict(
