@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import io
 import json
 import os
 import subprocess
@@ -16,9 +17,11 @@ from tests.fake_campaigns import Diary, FakeLauncher, judged, make
 from tests.sandbox import ROOT
 from tests.selection import others_in_full
 from train_bench.campaign import runner
-from train_bench.core import software
+from train_bench.core import files, software
 from train_bench.errors import Interrupted, LaunchError, RequestError, TrainBenchError
 from train_bench.launcher import Launch
+from train_bench.logs.log import read
+from train_bench.observers.observer import Observer
 from train_bench.plan import process
 
 
@@ -382,3 +385,64 @@ def test_a_log_that_is_no_file_ends_its_run_in_a_sentence(begun, monkeypatch, ki
     monkeypatch.setattr(process, "POLL_SECONDS", 0.01)
     with pytest.raises(LaunchError, match=r"Run 1 of 5 failed: .*its log .*result_0\.txt\.part"):
         runner.run_all(begun, Replaces(), Diary(), retry_failed=False)
+
+
+class Reader(Observer):
+    """Keys of the events that were passed on."""
+
+    def __init__(self):
+        self.keys = []
+
+    def event(self, event):
+        self.keys.append((event.key, event.line))
+
+
+def mllog(key, value="null"):
+    return f':::MLLOG {{"key": "{key}", "value": {value}, "time_ms": 1, "metadata": {{}}}}\n'
+
+
+def test_lines_of_a_growing_log_are_those_of_the_finished_one(tmp_path):
+    """Other separators of lines may stand in texts."""
+    path, seen = tmp_path / "log", Reader()
+    text = mllog("submission_org", '"a\u2028b"') + "loss\x0b\x85 1\n" + mllog("run_stop")
+    path.write_text(text, encoding="utf-8")
+    follower = runner._Follower(path)
+    follower.pass_on(seen)
+    assert seen.keys == [(event.key, event.line) for event in read(path).events]
+    assert follower.whole
+
+
+def test_half_a_line_is_not_read_again_until_it_grows(tmp_path, monkeypatch):
+    path, seen, opened, sizes = tmp_path / "log", Reader(), files.opened, []
+
+    class Counted(io.FileIO):
+        def read(self, size=-1):
+            sizes.append(len(content := super().read(size)))
+            return content
+
+    @contextlib.contextmanager
+    def counted(path):
+        with opened(path), Counted(path) as file:
+            yield file
+
+    monkeypatch.setattr(files, "opened", counted)
+    first, second = mllog("init_start"), mllog("init_stop")
+    path.write_text(first + second[:-1])
+    follower = runner._Follower(path)
+    for grown in ("", "", "\n", ""):
+        with path.open("a") as log:
+            log.write(grown)
+        follower.pass_on(seen)
+    assert seen.keys == [("init_start", 1), ("init_stop", 2)]
+    assert sizes == [len(first + second) - 1, len(second)]
+
+
+def test_a_log_that_becomes_shorter_ends_its_run_in_a_sentence(tmp_path):
+    path, seen = tmp_path / "log", Reader()
+    path.write_text(mllog("init_start") * 2)
+    follower = runner._Follower(path)
+    follower.pass_on(seen)
+    assert follower.unreadable is None
+    path.write_text(mllog("init_start"))
+    follower.pass_on(seen)
+    assert "has become shorter; a program only adds lines to it" in follower.unreadable

@@ -148,6 +148,46 @@ def test_a_line_that_cannot_be_read_is_answered(lines, line):
     assert len(lines.refusals) == 1 and "is not a call" in lines.refusals[0]
 
 
+def test_an_answer_is_whole_whatever_a_call_was_named(lines):
+    """A pipe takes a longer one in part, and whoever reads lines waits for its end."""
+    write(lines, {"call": "init_start", "x" * 70_000: 1})
+    lines.close_answers = os.open(lines.environment[ANSWERS_VARIABLE], os.O_RDONLY | os.O_NONBLOCK)
+    lines.close()
+    answer = os.read(lines.close_answers, 1 << 17)
+    os.close(lines.close_answers)
+    assert json.loads(answer)["ok"] is False and len(answer) < 4096
+    assert len(lines.refusals[0]) < 4096
+
+
+def test_a_program_that_reads_its_own_calls_is_answered_all_the_same(lines, monkeypatch):
+    """Both wait for the pipe; whoever comes second finds nothing."""
+    true_read, first = os.read, [True]
+
+    def read(descriptor, size):
+        if descriptor == lines._calls and first:
+            first.clear()
+            true_read(descriptor, size)
+            raise BlockingIOError
+        return true_read(descriptor, size)
+
+    monkeypatch.setattr(os, "read", read)
+    with Path(lines.environment[CALLS_VARIABLE]).open("wb", buffering=0) as pipe:
+        pipe.write(b"{}\n")
+        while first:
+            time.sleep(0.01)
+        pipe.write(b"{}\n")
+    lines.close()
+    assert len(lines.refusals) == 1
+
+
+def test_pipes_that_the_program_removed_or_replaced_leave_no_error(lines):
+    calls, answers = (Path(path) for path in lines.environment.values())
+    calls.unlink()
+    calls.mkdir()
+    answers.unlink()
+    lines.close()
+
+
 def test_the_largest_difference_between_sending_and_arriving_is_logged(tmp_path, lines):
     now = time.time() * 1000
     write(

@@ -100,6 +100,24 @@ def test_a_line_that_is_longer_than_a_block_does_not_hide_the_start(tmp_path):
     assert seen.clock_runs
 
 
+@pytest.mark.parametrize(
+    "forged", ["[1]", "{}", '{"started_ms": "x", "wrote_log": true, "seconds": 1}', "\0"]
+)
+def test_what_an_earlier_start_cannot_have_written_is_no_observation(tmp_path, forged):
+    path = tmp_path / "observed.json"
+    path.write_text(forged)
+    Observation(path, tmp_path / "log", None).write(wrote_log=False)
+    assert files.read_json(path)["seconds"] < 60
+
+
+def test_two_starts_of_an_attempt_add_up(tmp_path):
+    path, now = tmp_path / "observed.json", iter((1.0, 2.0, 3.0, 4.0))
+    for wrote in (True, False):
+        Observation(path, tmp_path / "log", None, now=lambda: next(now)).write(wrote_log=wrote)
+    told = files.read_json(path)
+    assert (told["started_ms"], told["ended_ms"], told["wrote_log"]) == (1000, 4000, False)
+
+
 def test_processes_that_have_ended_count():
     before = processors.processor_seconds()
     burn = "import time\nwhile time.process_time() < 0.2: pass"

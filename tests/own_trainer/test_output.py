@@ -75,6 +75,24 @@ def test_a_result_file_has_a_bound_and_says_where_the_rest_is(printing, monkeypa
     ]
 
 
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link", "full disk"])
+def test_a_log_that_cannot_be_written_does_not_hold_the_program_up(printing, tmp_path, capfd, kind):
+    """More is printed than a pipe holds."""
+    path = tmp_path / "result_0.txt.part"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "link":
+        (tmp_path / "other").write_bytes(LINE)
+        path.symlink_to(tmp_path / "other")
+    else:
+        path.symlink_to("/dev/full")
+    printing(*[b"line\n" * 10_000] * 4, begun=None)
+    assert capfd.readouterr().out == "line\n" * 40_000
+    assert kind != "link" or (tmp_path / "other").read_bytes() == LINE
+
+
 def test_only_rounds_that_want_it_have_it():
     assert OutputInLog.due("training-6.1.0")
     assert not OutputInLog.due("training-6.0.0")

@@ -40,6 +40,14 @@ def test_no_log_and_no_object_are_nothing(tmp_path, log):
     )
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000 + "]" * 100_000, '{"a":' * 100_000, "9" * 10_000, "\udcff"])
+def test_a_line_of_which_no_object_can_be_made_is_passed_over(tmp_path, text):
+    path = tmp_path / "log"
+    deep = f":::MLLOG {text}\n".encode(errors="surrogateescape")
+    path.write_bytes(deep + line("run_start").encode())
+    assert (ProgramLog.of(path).lines, ProgramLog.of(path).starts) == (1, 1)
+
+
 def test_a_clock_that_runs_is_stopped_and_half_a_line_gives_way(log):
     cut = log(line("run_start", time_ms=10**13), line("block_start"), ':::MLLOG {"key": "block')
     cut.end()

@@ -24,7 +24,7 @@ from train_bench.energy.meter import Meter, discard_readings, parse_options
 from train_bench.errors import Interrupted, LaunchError, RequestError
 from train_bench.judge.live import LiveCheck
 from train_bench.launcher import Launcher, LauncherConfig
-from train_bench.logs.log import parse_line, read
+from train_bench.logs.log import LINE_END, parse_line, read
 from train_bench.logs.record import read_record
 from train_bench.observers.limits import BudgetGuard, RunWatchdog
 from train_bench.observers.live_check import ViolationLimit
@@ -406,6 +406,7 @@ class _Follower:
         self.whole = False
         self.unreadable: str | None = None
         self._path = path
+        self._size = -1
         self._offset = 0
         self._line = 0
 
@@ -417,6 +418,10 @@ class _Follower:
     def _new_events(self) -> list[Event]:
         try:
             with files.opened(self._path) as file:
+                size = os.fstat(file.fileno()).st_size
+                if size == self._size:  # half a line, however long, is read once
+                    return []
+                self._size = size
                 file.seek(self._offset)
                 new = file.read(LARGEST_BYTES)
         except FileNotFoundError:
@@ -424,12 +429,14 @@ class _Follower:
         except OSError as error:
             self.unreadable = str(not_a_log(self._path, error))
             return []
+        if size < self._offset:
+            self.unreadable = f"its log {self._path} has become shorter; a program only adds lines to it"
         if self._offset + len(new) >= LARGEST_BYTES:
             self.unreadable = f"its log {self._path} has more than {LARGEST_BYTES} bytes"
         whole = new[: new.rfind(b"\n") + 1]
         self._offset += len(whole)
         events = []
-        for text in whole.decode("utf-8", errors="replace").splitlines():
+        for text in LINE_END.split(whole.decode("utf-8", errors="replace"))[:-1]:
             self._line += 1
             event = parse_line(text, self._line)
             if isinstance(event, Event):

@@ -322,12 +322,20 @@ def _heartbeat(job: Job) -> Callable[[], None]:
     before: list[int] = []
 
     def look() -> None:
-        sizes = [path.stat().st_size if path.exists() else 0 for path in written]
+        sizes = [_size(path) for path in written]
         if sizes[0] and sizes != before:
             before[:] = sizes
             (job.ranks_folder / "heartbeat").touch()
 
     return look
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; 0 where there is none, or none any more."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:

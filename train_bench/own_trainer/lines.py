@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.core import files
+from train_bench.core.excerpt import shorten
 from train_bench.errors import RequestError, TrainBenchError
 from train_bench.own_trainer.benchmark import Benchmark
 
@@ -40,6 +41,9 @@ CALLS = (
 
 LONGEST_LINE = 1 << 20
 LONGEST_REASON = 300
+LONGEST_SENTENCE = 1000
+"""Of an answer; a pipe takes 4096 bytes at once, and a longer answer could arrive in part."""
+
 LATEST_MS = 1e18
 
 
@@ -85,7 +89,8 @@ class Lines:
         for descriptor in (self._calls, self._answers, self._end, self._wake):
             os.close(descriptor)
         for path in self._paths.values():
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # the program may have put a folder there
+                path.unlink()
 
     def _follow(self) -> None:
         rest = b""
@@ -93,7 +98,10 @@ class Lines:
             ready, _, _ = select.select([self._calls, self._end], [], [])
             arrived = time.time_ns() / 1e6
             if self._calls in ready:
-                *lines, rest = (rest + os.read(self._calls, 1 << 16)).split(b"\n")
+                new = b""
+                with contextlib.suppress(BlockingIOError):  # the program may have read its own lines
+                    new = os.read(self._calls, 1 << 16)
+                *lines, rest = (rest + new).split(b"\n")
                 for line in lines:
                     self._take(line, arrived)
                 if len(rest) > LONGEST_LINE:
@@ -110,7 +118,7 @@ class Lines:
             name, arguments = self._read(line, arrived)
             answer = self._call(name, arguments)
         except TrainBenchError as error:
-            self._refuse(f"call {self._number}: {error}")
+            self._refuse(f"call {self._number}: {shorten(str(error), LONGEST_SENTENCE)}")
         except Exception as error:  # whatever a program has sent, it gets an answer
             what = " ".join(f"{type(error).__name__}: {error}".split())[:LONGEST_REASON]
             self._refuse(f"call {self._number} has values of another type or size ({what}).")

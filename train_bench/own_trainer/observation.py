@@ -20,6 +20,9 @@ from train_bench.run import processors, system
 OBSERVED = "observed"
 """Key in the record of an attempt."""
 
+SECONDS = ("seconds", "processor_seconds", "clock_processor_seconds")
+"""What adds up over the starts of an attempt; null where the system does not tell."""
+
 RUN_START = b'"run_start"'
 
 BLOCK_BYTES = 2**20
@@ -59,7 +62,7 @@ class Observation:
         before = self._earlier
         if before is not None:
             now |= {"started_ms": before["started_ms"], "wrote_log": wrote_log and before["wrote_log"]}
-            for name in ("seconds", "processor_seconds", "clock_processor_seconds"):
+            for name in SECONDS:
                 known = None not in (before[name], now[name])
                 now[name] = round(before[name] + now[name], 3) if known else None
         files.write_json(self._path, now)
@@ -116,10 +119,14 @@ def path_of(job: Job, rank: int) -> Path:
 
 
 def _earlier(path: Path) -> dict[str, Any] | None:
-    try:
-        return dict(files.read_json(path))
-    except LogError:
-        return None
+    """What an earlier start has written; None where it has not, or the program wrote something else."""
+    found = files.read_object(path)
+    valid = (
+        type(found.get("started_ms")) is int
+        and type(found.get("wrote_log")) is bool
+        and all(isinstance(found.get(name, ""), (float, int, type(None))) for name in SECONDS)
+    )
+    return found if valid else None
 
 
 def _between(before: float | None, after: float | None) -> float | None:

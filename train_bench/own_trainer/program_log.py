@@ -152,7 +152,7 @@ def _event(raw: bytes) -> dict[str, Any] | None:
         return None
     try:
         found = json.loads(raw.rpartition(TOKEN)[2]) if TOKEN in raw else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(found, dict):
         return None
