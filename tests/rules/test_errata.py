@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from mlperf_logging.rcp_checker.rcp_checker import submission_runs
 
 from train_bench.judge import rcp
 from train_bench.judge.checks.case import LogCase
@@ -10,7 +11,7 @@ from train_bench.judge.checks.seed import check_seed
 from train_bench.judge.entry import common_batch_size
 from train_bench.logs.log import Log
 from train_bench.logs.record import make_record
-from train_bench.rules import errata, ruleset
+from train_bench.rules import errata, rulefile, ruleset
 
 BEFORE_SEEDS = ("training-1", "training-2", "training-3", "training-4.0", "hpc-")
 """Rounds before 4.1, for which logging ac0096c (2024-09-13) demanded a seed in every log."""
@@ -69,3 +70,52 @@ def test_points_that_came_after_a_round_was_judged_are_left_out(name):
 def test_the_former_name_of_the_epsilon_of_lamb_is_accepted_where_results_with_it_were_published(number):
     named = {erratum.id for erratum in errata.of(number, "bert")}
     assert ("lamb-epsilon-renamed" in named) == (number in ("2.1.0", "3.0.0"))
+
+
+@every_round
+def test_the_official_checker_stops_where_its_table_of_run_counts_has_no_benchmark(name):
+    counts = submission_runs[name.partition("-")[0]]
+    for rules in ruleset.load(name).benchmarks.values():
+        assert any(erratum.rcp_crashes for erratum in rules.errata) == (rules.name not in counts)
+
+
+@every_round
+def test_a_defect_of_a_rule_file_is_named_in_the_rounds_whose_file_has_it_and_in_no_other(name):
+    """Without its erratum the file is refused; an erratum whose file has no defect would hide the next one."""
+    folder = ruleset.package_folder("compliance_checker") / name.replace("-", "_")
+    for rules in ruleset.load(name).benchmarks.values():
+        defects = [erratum.id for erratum in rules.errata if erratum.written_twice or erratum.repeated]
+        try:
+            rulefile.read(folder / f"closed_{rules.reference}.yaml")
+        except rulefile.RuleFileError:
+            assert len(defects) == 1
+        else:
+            assert defects == []
+
+
+@every_round
+def test_values_that_an_erratum_fixes_are_demanded_and_not_compared_by_the_rule_file(name):
+    folder = ruleset.package_folder("compliance_checker") / name.replace("-", "_")
+    for rules in ruleset.load(name).benchmarks.values():
+        repeated = [key for erratum in rules.errata for key in erratum.repeated]
+        fixed = [key for erratum in rules.errata for key, _ in erratum.fixed]
+        if fixed:
+            file = rulefile.read(folder / f"closed_{rules.reference}.yaml", repeated=repeated)
+            assert [(file.keys[key].requirement, file.keys[key].checks) for key in fixed] == [
+                ("EXACTLY_ONE", ())
+            ] * len(fixed)
+
+
+@every_round
+def test_the_list_of_tensors_is_waived_in_round_1_1_alone(name):
+    """The exemption was in the checker from 63c9709 (2021-10-05) to 4c04112 (2022-03-29); the rule files of HPC 1.0,
+    which was judged in that time, demand no list."""
+    waived = {
+        rules.name
+        for rules in ruleset.load(name).benchmarks.values()
+        if any("weights_initialization" in erratum.waived for erratum in rules.errata)
+    }
+    assert waived == (set(ruleset.load(name).benchmarks) if name == "training-1.1.0" else set())
+    if name == "hpc-1.0.0":
+        folder = ruleset.package_folder("compliance_checker") / "hpc_1.0.0"
+        assert not any("weights_initialization" in path.read_text() for path in folder.glob("*.yaml"))
