@@ -4,6 +4,7 @@ starts, in lock-step, and neither follows a log nor judges."""
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -104,6 +105,11 @@ def _wait_for_plan(folder: Path, tell: Callable[[str], None]) -> None:
         return
     if folder.exists() and not folder.is_dir():
         raise RequestError(f"{folder} is not a folder; give the folder of host 0's output=DIR.")
+    if os.path.lexists(folder / "plan.json") and not (folder / "plan.json").is_file():
+        raise RequestError(
+            f"{folder / 'plan.json'} is not a file, so there is no campaign to join; give the folder of host 0's "
+            "output=DIR."
+        )
     tell(f"waiting for host 0 to begin a campaign in {folder}")
     deadline = time.monotonic() + BEGIN_SECONDS
     while not (folder / "plan.json").is_file():
