@@ -84,6 +84,23 @@ class Shuffled(Order):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InOrder(Order):
+    """Every epoch takes the samples as they are stored, and a batch may span two epochs."""
+
+    samples: int
+
+    @property
+    def epoch(self) -> int:
+        """Every example comes once in an epoch."""
+        return self.samples
+
+    def items(self, parts: Iterable[range]) -> Iterator[list[tuple[int, int]]]:
+        """Pairs of an example's index and its position."""
+        for part in parts:
+            yield [(position % self.samples, position) for position in part]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Alternating(Order):
     """One sample of each part of the set in turn, each part in a fresh random permutation in every epoch. An epoch ends
     with the smallest part; of the others it takes as many.

@@ -6,14 +6,12 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
 from train_bench.quality import Quality
 from train_bench.references.parts import loading, stream
@@ -21,6 +19,7 @@ from train_bench.references.parts.decoder import data
 from train_bench.references.parts.decoder.config import Config
 from train_bench.references.parts.decoder.recipe import optimizer_of, schedule_of
 from train_bench.references.parts.decoder.weights import load_start_weights
+from train_bench.references.parts.recompute import recompute
 from train_bench.references.parts.training import TrainingTask, non_finite
 from train_bench.task import DataFacts
 
@@ -44,7 +43,7 @@ class PretrainingTask(TrainingTask[C, Tensor]):
             load_start_weights(model, Path(config.start_weights), cut_rows=padded)
         model.to(self.parallel.device)
         if config.activation_checkpointing:
-            recompute(model)
+            recompute(model.get_submodule("layers").children())
         return model, optimizer_of(model, config.hyperparameters)
 
     def warm_up(self) -> None:
@@ -97,12 +96,3 @@ class PretrainingTask(TrainingTask[C, Tensor]):
             logits.float().flatten(0, 1), wanted, ignore_index=data.NO_TOKEN, reduction="none"
         )
         return torch.stack([nats.double().sum(), (wanted != data.NO_TOKEN).sum().double()])
-
-
-def recompute(model: nn.Module) -> None:
-    """Let each layer of `model.layers` keep its inputs alone, and compute the rest again when the backward pass needs
-    it (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016). Numbers are the same; layers may not draw
-    random ones."""
-    for layer in model.get_submodule("layers").children():
-        again = partial(checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False)
-        layer.forward = again
