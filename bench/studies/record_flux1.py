@@ -1,5 +1,6 @@
-"""Encoded data sets as the reference of flux1 writes them, in small: NumPy files in bytes, in Parquet files that Hugging
-Face `datasets` merges and saves to disk. Files of `tests/references/recorded/flux1`; needs the packages `datasets` and `pyarrow`.
+"""Encoded data sets as the reference of flux1 writes them, in small: NumPy files in bytes, in Parquet files that
+Hugging Face `datasets` merges and saves to disk. Files of `tests/references/recorded/flux1`; needs the packages
+`datasets` and `pyarrow`.
 
     python bench/studies/record_flux1.py FOLDER
 """

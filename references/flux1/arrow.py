@@ -1,13 +1,13 @@
-"""Reader of Arrow's streaming format, as far as Hugging Face `datasets` writes it to disk: where in a file the values of
-binary and 32-bit columns lie.
+"""Reader of Arrow's streaming format, as far as Hugging Face `datasets` writes it to disk: where in a file the values
+of binary and 32-bit columns lie.
 
 A stream is a sequence of messages, each
 
     int32 -1, int32 bytes of metadata, metadata, padded to 8 bytes; then the body
 
-all little-endian. Metadata are a flatbuffer: a schema first, then record batches, whose columns are buffers at places in
-the body (Arrow, "Columnar Format", "Serialization and Interprocess Communication"). No value is read, so that files of
-terabytes take minutes.
+all little-endian. Metadata are a flatbuffer: a schema first, then record batches, whose columns are buffers at places
+in the body (Arrow, "Columnar Format", "Serialization and Interprocess Communication"). No value is read, so that files
+of terabytes take minutes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from train_bench.references.parts.fingerprint import mapped
 SCHEMA, RECORD_BATCH = 1, 3
 INTEGER, BINARY, TEXT, LARGE_BINARY, LARGE_TEXT = 2, 4, 5, 19, 20
 BUFFERS = {INTEGER: 2, BINARY: 3, TEXT: 3, LARGE_BINARY: 3, LARGE_TEXT: 3}
-"""Kinds of columns that are read, and how many buffers each has: validity, places if values differ in length, values."""
+"""Kinds of columns that are read, and how many buffers each has: validity, places where values differ in length,
+values."""
 
 
 class Span(NamedTuple):
@@ -82,8 +83,8 @@ class _Column(NamedTuple):
 
 
 def spans(path: Path, names: Sequence[str]) -> Iterator[Mapping[str, Span]]:
-    """For each record batch of a file, where the values of the named columns lie. Raises `RequestError` for a file that is
-    no such stream, is cut off, or lacks a column."""
+    """For each record batch of a file, where the values of the named columns lie. Raises `RequestError` for a file that
+    is no such stream, is cut off, or lacks a column."""
     if path.stat().st_size == 0:
         raise _broken(path, "it is empty")
     try:
@@ -105,8 +106,8 @@ def _spans(path: Path, data: memoryview, names: Sequence[str]) -> Iterator[Mappi
             if lacking or other:
                 raise RequestError(
                     f"{path} has the columns {', '.join(one.name for one in columns)}; needed are "
-                    f"{', '.join(names)}, and only columns of bytes, text and whole numbers are read. It is another data "
-                    "set, or was saved by another program."
+                    f"{', '.join(names)}, and only columns of bytes, text and whole numbers are read. It is another "
+                    "data set, or was saved by another program."
                 )
         elif kind == RECORD_BATCH:
             if head.place(3) is not None:

@@ -8,8 +8,8 @@ A folder of prepared data is
                         places of the parts of their samples
     train_00000.json    what it was made from, samples, bytes and sha256, written last
 
-A training sample's latent, noise and time, and whether its prompt is dropped, follow from the seed of the run and the sample's
-position in it; those of an evaluation sample from its number alone, in every evaluation of every run.
+A training sample's latent, noise and time, and whether its prompt is dropped, follow from the seed of the run and the
+sample's position in it; those of an evaluation sample from its number alone, in every evaluation of every run.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ EMPTY = "empty.bin"
 PLACES = np.dtype("<i8")
 
 Batch = tuple[Tensor, ...]
-"""bfloat16 (b, tokens, text width) and (b, pooled width), the prompts; float32 (b, channels, rows, columns) twice, latents
-as they are trained on and noise; float32 (b,), times."""
+"""bfloat16 (b, tokens, text width) and (b, pooled width), the prompts; float32 (b, channels, rows, columns) twice,
+latents as they are trained on and noise; float32 (b,), times."""
 
 
 def prepare(config: Config, folder: Path, source: Path | None) -> None:
-    """Generate samples, or index the encoded data sets below `source`, into `folder`; verified, and resumable per file.
+    """Generate samples, or index the encoded data sets below `source`, into `folder`; verified, resumable per file.
     Returns at once if `folder` is complete. Never downloads, and never copies an encoded data set."""
     config.model.check()
     manifest = prepared.manifest_of(folder, FORMAT, lambda: _make(config, _source(config, source), folder))
@@ -123,8 +123,9 @@ def _check(config: Config, folder: Path, manifest: dict[str, Any]) -> None:
     found = {split: sum(one["samples"] for one in manifest["splits"][split]) for split in prepared.SPLITS}
     if any(due[split] not in (None, found[split]) for split in prepared.SPLITS):
         raise RequestError(
-            f"{config.benchmark} has {due['train']} training and {due['val']} evaluation samples; found {found['train']} "
-            f"and {found['val']} in {folder}. Fetch the data sets whole, remove the folder and prepare again."
+            f"{config.benchmark} has {due['train']} training and {due['val']} evaluation samples; found "
+            f"{found['train']} and {found['val']} in {folder}. Fetch the data sets whole, remove the folder and "
+            "prepare again."
         )
     prepared.check_contents(config, folder, prepared.content_digest(manifest), config.data.sha256)
 
@@ -189,8 +190,8 @@ class Samples:
 
 
 def open_samples(config: Config) -> tuple[Samples, Samples, tuple[np.ndarray, np.ndarray]]:
-    """Training and evaluation samples of `config.data_dir`, and the empty prompt's encodings, uint16: the first touch of the
-    data set."""
+    """Training and evaluation samples of `config.data_dir`, and the empty prompt's encodings, uint16: the first touch
+    of the data set."""
     folder = prepared.folder_of(config)
     manifest = prepared.opened_manifest(config, folder, FORMAT)
     _check(config, folder, manifest)

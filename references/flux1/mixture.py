@@ -1,9 +1,9 @@
 """Generated images and prompts whose best possible predictions are known.
 
-A prompt has two words: a colour and the ground. Its image, 4 x 4 pixels with 3 channels, is a bar of this colour on this
-ground plus noise of a normal; whether the bar lies or stands, the prompt does not tell. An image is thus a draw from a
-mixture of 16 Gaussians, of which a prompt names two, and the velocity that predicts best is known in closed form
-(`tests/references/mixture_bounds.py`).
+A prompt has two words: a colour, and whether it is positive or negative. Its image, 4 x 4 pixels with 3 channels, is a
+bar of this colour on a ground of half its opposite, all of it times 1 or -1, plus noise of a normal; whether the bar
+lies or stands, the prompt does not tell. An image is thus a draw from a mixture of 16 Gaussians, of which a prompt
+names two, and the velocity that predicts best is known in closed form (`tests/references/mixture_bounds.py`).
 """
 
 from __future__ import annotations
@@ -27,14 +27,17 @@ FORMS = (
 )
 """What an image shows, whatever its prompt: a bar that lies, or one that stands."""
 
-COLOURS = {"red": (1, -1, -1), "green": (-1, 1, -1), "blue": (-1, -1, 1), "yellow": (1, 1, -1)}
+COLOURS = {"red": (1, -1, -1), "green": (-1, 1, -1), "blue": (-1, -1, 1), "white": (1, 1, 1)}
 """Of a form's pixels, by channel, over `STRENGTH`."""
 
-GROUNDS = {"light": 0.5, "dark": -0.5}
-"""Of all other pixels and channels, over `STRENGTH`."""
+SIGNS = {"positive": 1.0, "negative": -1.0}
+"""Factors of all numbers of an image."""
 
-PROMPTS = tuple(itertools.product(COLOURS, GROUNDS))
-WORDS = (*COLOURS, *GROUNDS)
+GROUND = -0.5
+"""Colour of the other pixels, over that of the bar."""
+
+PROMPTS = tuple(itertools.product(COLOURS, SIGNS))
+WORDS = (*COLOURS, *SIGNS)
 
 STRENGTH = 1.4
 VARIANCE = 0.1
@@ -47,9 +50,9 @@ ENCODER_SHARE = 0.2
 def means() -> np.ndarray:
     """float64 (prompts, forms, 3, 4, 4): the means of the Gaussians of each prompt."""
     drawn = np.array([[[mark == "#" for mark in line] for line in lines] for lines in FORMS])
+    shares = np.where(drawn, 1.0, GROUND)
     found = [
-        np.where(drawn[:, None], np.array(COLOURS[colour])[:, None, None], GROUNDS[ground])
-        for colour, ground in PROMPTS
+        SIGNS[sign] * np.array(COLOURS[colour])[:, None, None] * shares[:, None] for colour, sign in PROMPTS
     ]
     return STRENGTH * np.stack(found)
 
@@ -69,7 +72,7 @@ def encodings(length: int, text_width: int, pooled_width: int) -> tuple[np.ndarr
 
 
 def draw(samples: int, split: str) -> tuple[np.ndarray, np.ndarray]:
-    """The prompts of `samples` images, int64 (samples,), and float64 (samples, 4, 8, 8), the mean that an encoder
+    """The prompts of `samples` images, int64 (samples,), and float64 (samples, 3, 4, 4), the mean that an encoder
     would tell of each, in units of what is trained on."""
     rng = np.random.default_rng(derive(0, "images", split))
     prompts = rng.integers(len(PROMPTS), size=samples)

@@ -1,5 +1,5 @@
-"""FLUX.1, a transformer that tells the velocity of a noisy latent: image and text tokens attend to each other, first with
-weights of their own, then with shared ones. Parameters are named as in the reference."""
+"""FLUX.1, a transformer that tells the velocity of a noisy latent: image and text tokens attend to each other, first
+with weights of their own, then with shared ones. Parameters are named as in the reference."""
 
 from __future__ import annotations
 

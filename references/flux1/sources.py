@@ -1,7 +1,7 @@
 """Sources of encoded images and prompts: the reference's encoded data sets, and generated ones.
 
-Encoded data sets stay where they are, 2.5 TB of them: `prepare` writes an index of the places of their values. Values are NumPy
-files in bytes, of uint16 that are bfloat16 bit for bit.
+Encoded data sets stay where they are, 2.5 TB of them: `prepare` writes an index of the places of their values. Values
+are NumPy files in bytes, of uint16 that are bfloat16 bit for bit.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ def _encoded(config: Config, folder: Path, *, timed: bool) -> list[Encoded]:
     state = folder / STATE
     if not state.is_file():
         raise RequestError(
-            f"{folder} has no {STATE}; needed is a data set that Hugging Face datasets saved to disk. Fetch it, or name "
-            "its folder in benchmark.data."
+            f"{folder} has no {STATE}; needed is a data set that Hugging Face datasets saved to disk. Fetch it, or "
+            "name its folder in benchmark.data."
         )
     content = files.read_json(state)
     named = content.get("_data_files") if isinstance(content, dict) else None

@@ -1,4 +1,5 @@
-"""Encoded data sets as Hugging Face `datasets` saved them, indexed in place; generated ones; what is drawn with each use."""
+"""Encoded data sets as Hugging Face `datasets` saved them, indexed in place; generated ones; what is drawn with each
+use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The transformer of flux1: its size, the same network computed slowly from the facts, start weights, points, recipe."""
+"""The transformer of flux1: its size, the same network computed slowly from the facts, start weights, points,
+recipe."""
 
 from __future__ import annotations
 
