@@ -93,7 +93,7 @@ def write(rows: list[dict[str, Any]]) -> None:
 
 
 def _line(row: dict[str, Any]) -> str:
-    flop = str(row["flop"]) if "e" in str(row["flop"]) else f"{float(row['flop']):.4e}"
+    flop = f"{float(row['flop']):.4g}"
     parts = [f"benchmark: {row['benchmark']}", f"flop: {flop}", f"format: {row['format']}"]
     parts += [f"not_in: [{', '.join(row['not_in'])}]"] if "not_in" in row else []
     return f"- {{{', '.join(parts)}}}\n"
