@@ -37,6 +37,7 @@ SHORT: dict[str, float] = {
     "maskrcnn_mini": 1,
     "minigo_mini": 1,
     "dlrm_dcnv2_mini": 0.1,
+    "flux1_mini": 4096,
     "gpt_oss_20b_mini": 2048,
     "llama31_8b_mini": 2048,
     "llama2_70b_lora_mini": 1024,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from train_bench.errors import RequestError, UnknownName
-from train_bench.references.flux1.config import Hyperparameters
+from train_bench.references.flux1.config import Config, Hyperparameters
 from train_bench.references.parts.optimizers import AdamW
 
 OPTIMIZERS = ("adamw",)
@@ -39,9 +39,10 @@ def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> AdamW:
     )
 
 
-def schedule_of(hyperparameters: Hyperparameters) -> ConstantAfterWarmup:
+def schedule_of(config: Config) -> ConstantAfterWarmup:
     """The rate by step. Raises `RequestError` for a negative warm-up."""
-    warmup = hyperparameters.opt_learning_rate_warmup_steps
+    given = config.hyperparameters
+    warmup = given.opt_learning_rate_warmup_steps
     if warmup < 0:
         raise RequestError(f"opt_learning_rate_warmup_steps is {warmup}; allowed are 0 or more.")
-    return ConstantAfterWarmup(base=hyperparameters.opt_base_learning_rate, warmup_steps=warmup)
+    return ConstantAfterWarmup(base=given.opt_base_learning_rate, warmup_steps=warmup)

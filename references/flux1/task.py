@@ -27,7 +27,7 @@ class Task(TrainingTask[Config, Batch]):
     def build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         config = self.config
         config.model.check()
-        self._schedule = schedule_of(config.hyperparameters)
+        self._schedule = schedule_of(config)
         model = Flux(config.model).to(self.parallel.device)
         if config.activation_checkpointing:
             recompute([*model.double_blocks, *model.single_blocks])

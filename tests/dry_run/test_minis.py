@@ -38,6 +38,8 @@ def test_flop_are_those_that_torch_counts_in_a_real_step(name):
         real -= scores_flop(config, config.hyperparameters.max_sequence_length)
     if name == "llama2_70b_lora_mini":
         real -= scores_flop(config, config.data.sequence_length)
+    if name == "flux1_mini":
+        real -= joint_scores_flop(config.model)
     if name == "gpt_oss_20b_mini":
         real += mixture_flop(config)
     assert step.flop_per_sample == pytest.approx(real, rel=1e-12)
@@ -46,6 +48,12 @@ def test_flop_are_those_that_torch_counts_in_a_real_step(name):
 def scores_flop(config, length):
     """Of the scores that a CPU's attention computes again in a backward pass, which is no work of the model."""
     return 2 * config.model.layers * config.model.width * length**2
+
+
+def joint_scores_flop(model):
+    """Likewise, of text and image tokens together."""
+    tokens = model.text_length + (model.latent_size // model.patch) ** 2
+    return 2 * (model.double_blocks + model.single_blocks) * model.width * tokens**2
 
 
 def mixture_flop(config):

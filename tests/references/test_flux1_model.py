@@ -17,7 +17,7 @@ from torch.nn import functional
 from tests.references.configs import composed
 from tests.references.slow_flux import POINTS, SlowFlux
 from train_bench.errors import RequestError
-from train_bench.references.flux1.config import Hyperparameters, Model
+from train_bench.references.flux1.config import Model
 from train_bench.references.flux1.model import (
     Flux,
     from_patches,
@@ -220,10 +220,12 @@ def test_published_points_have_a_configuration_each_with_their_hyperparameters(
 
 def test_the_rate_rises_in_equal_steps_and_then_stays() -> None:
     def rates(warmup: int) -> list[float]:
-        given = Hyperparameters(
-            global_batch_size=1, opt_base_learning_rate=0.4, opt_learning_rate_warmup_steps=warmup
+        config = composed(
+            "flux1",
+            "hyperparameters.opt_base_learning_rate=0.4",
+            f"hyperparameters.opt_learning_rate_warmup_steps={warmup}",
         )
-        return [schedule_of(given)(step) for step in (0, 1, 2, 3, 4, 5, 10**6)]
+        return [schedule_of(config)(step) for step in (0, 1, 2, 3, 4, 5, 10**6)]
 
     assert rates(4) == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4, 0.4])
     assert rates(0) == [0.4] * 7
