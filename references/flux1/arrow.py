@@ -88,7 +88,7 @@ def spans(path: Path, names: Sequence[str]) -> Iterator[Mapping[str, Span]]:
     if path.stat().st_size == 0:
         raise _broken(path, "it is empty")
     try:
-        yield from _spans(path, memoryview(mapped(path)), names)
+        yield from _spans(path, memoryview(mapped(path).data), names)
     except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise _broken(path, "its metadata are damaged") from error
 

@@ -161,8 +161,8 @@ class DoubleBlock(nn.Module):
         of_image, of_text = self.img_mod(vector), self.txt_mod(vector)
         image_heads = self._heads(self.img_attn, image, of_image)
         text_heads = self._heads(self.txt_attn, text, of_text)
-        joint = [torch.cat(pair, dim=2) for pair in zip(text_heads, image_heads, strict=True)]
-        mixed = attend(*joint, cosine, sine)
+        query, key, value = (torch.cat(pair, dim=2) for pair in zip(text_heads, image_heads, strict=True))
+        mixed = attend(query, key, value, cosine, sine)
         from_text, from_image = mixed.split([text.shape[1], image.shape[1]], dim=1)
         image = self._added(image, self.img_attn, self.img_mlp, of_image, from_image)
         text = self._added(text, self.txt_attn, self.txt_mlp, of_text, from_text)
@@ -202,7 +202,8 @@ class SingleBlock(nn.Module):
         """(samples, tokens, width)."""
         shift, scale, gate = self.modulation(vector)
         qkv, inner = self.linear1(modulated(tokens, shift, scale)).split([3 * self.width, self.inner], dim=2)
-        mixed = attend(*self.norm(qkv, self.heads), cosine, sine)
+        query, key, value = self.norm(qkv, self.heads)
+        mixed = attend(query, key, value, cosine, sine)
         both = torch.cat([mixed, functional.gelu(inner, approximate="tanh")], dim=2)
         output: Tensor = tokens + gate * self.linear2(both)
         return output

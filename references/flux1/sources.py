@@ -137,11 +137,11 @@ def _encoded(config: Config, folder: Path, *, timed: bool) -> list[Encoded]:
         )
     content = files.read_json(state)
     named = content.get("_data_files") if isinstance(content, dict) else None
-    names = [one.get("filename") for one in named if isinstance(one, dict)] if isinstance(named, list) else []
-    wrong = [name for name in names if not isinstance(name, str) or Path(name).name != name]
-    if not names or wrong:
+    given = [one.get("filename") for one in named if isinstance(one, dict)] if isinstance(named, list) else []
+    names = [name for name in given if isinstance(name, str) and Path(name).name == name]
+    if not names or names != given:
         raise RequestError(
-            f"{state} names the files {names}; needed are names of files beside it. Fetch it again."
+            f"{state} names the files {given}; needed are names of files beside it. Fetch it again."
         )
     lacking = [name for name in names if not (folder / name).is_file()]
     if lacking:
