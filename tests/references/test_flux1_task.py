@@ -130,7 +130,7 @@ for _ in range(2):
     loss.backward()
 assert losses[1] < losses[0], losses
 assert changed == {name for name, _ in model.named_parameters()}
-assert peak_resident() < 6e9, peak_resident()
+assert peak_resident() < 7e9, peak_resident()
 """
 
 
