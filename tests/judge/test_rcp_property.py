@@ -78,12 +78,19 @@ def submissions(draw, rules):
 
 
 def loaded(rules, records):
-    """The points of a file of ours, in a round that has no official ones."""
+    """The points of a file of ours, in the benchmark's unit and in a round that has no official ones. They count as
+    those of the package do, however few their runs."""
+    name = rcp.VALUES[rules.unit]
+    ours = {
+        key: {name if word in rcp.VALUES.values() else word: value for word, value in record.items()}
+        for key, record in records.items()
+    }
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "training-0.0.0", f"{rules.reference}.json")
         path.parent.mkdir()
-        path.write_text(json.dumps(records))
-        return rcp.load(replace(rules, ruleset="training-0.0.0"), [Path(folder)])
+        path.write_text(json.dumps(ours))
+        points = rcp.load(replace(rules, ruleset="training-0.0.0"), [Path(folder)])
+    return tuple(replace(point, file=None) for point in points)
 
 
 def logs_of(folder, rules, batch_size, values):
