@@ -395,3 +395,29 @@ def test_a_comparison_of_close_numbers_has_the_digits_that_tell_them_apart():
 def test_runs_that_break_rules_are_said_to_do_so():
     assert "5 of 5 runs converged but break the rules" in rcp._too_few_that_count(0, 5, 5)
     assert rcp._too_few_that_count(2, 1, 5).endswith("so none of these counts, and 2 did not converge")
+
+
+def test_a_point_of_too_few_runs_does_not_hide_one_that_came_with_train_bench(tmp_path):
+    rules = ruleset.load("mini-1.0").benchmark("resnet_mini")
+    shipped = rcp.load(rules, [rcp.SHIPPED])
+    place = tmp_path / rules.ruleset / f"{rules.reference}.json"
+    place.parent.mkdir()
+    sizes = [*(point.batch_size for point in shipped), 4096]
+    place.write_text(
+        json.dumps(
+            {
+                f"{size}": {
+                    "Benchmark": rules.name,
+                    "BS": size,
+                    "Hyperparams": {},
+                    rcp.VALUES[rules.unit]: [0.5, 0.5, 0.6],
+                }
+                for size in sizes
+            }
+        )
+    )
+    points = rcp.load(rules, [tmp_path, rcp.SHIPPED])
+    assert [point for point in points if point.batch_size != 4096] == [*shipped]
+    found = rcp.verdict(points, rules, shipped[0].batch_size, [0.5] * rules.runs)
+    assert found.verdict == rcp.FAIL
+    assert f"{rcp.TOO_FEW}: batch size 4096 ({place}, 3 runs)" in found.message

@@ -91,8 +91,9 @@ class RcpVerdict:
 
 def load(rules: BenchmarkRules, rcp_folders: Sequence[Path]) -> tuple[Point, ...]:
     """All points of a benchmark: those of official rounds from the installed package, and ours from
-    <folder>/<round>/<reference>.json of each of `rcp_folders`; the first counts if several have a batch size. A
-    benchmark's folder gives points of that benchmark alone. Empty without points."""
+    <folder>/<round>/<reference>.json of each of `rcp_folders`; the first counts if several have a batch size, and
+    none of too few runs takes the place of another. A benchmark's folder gives points of that benchmark alone. Empty
+    without points."""
     absent = {size for erratum in rules.errata for size in erratum.without_points}
     theirs = official(rules)
     known = {point.batch_size for point in theirs}
@@ -105,8 +106,9 @@ def load(rules: BenchmarkRules, rcp_folders: Sequence[Path]) -> tuple[Point, ...
         if folder != SHIPPED:
             read = [replace(point, file=str(path)) for point in read]
         ours += [point for point in read if point.batch_size not in known]
-        known |= {point.batch_size for point in read}
-    points = [point for point in (*ours, *theirs) if point.batch_size not in absent]
+        known |= {point.batch_size for point in read if not _has_too_few(point, rules)}
+    hidden = [point for point in ours if _has_too_few(point, rules) and point.batch_size in known]
+    points = [point for point in (*ours, *theirs) if point.batch_size not in absent and point not in hidden]
     return tuple(sorted(points, key=lambda point: point.batch_size))
 
 
