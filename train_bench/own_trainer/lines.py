@@ -42,7 +42,10 @@ CALLS = (
 LONGEST_LINE = 1 << 20
 LONGEST_REASON = 300
 LONGEST_SENTENCE = 1000
-"""Of an answer; a pipe takes 4096 bytes at once, and a longer answer could arrive in part."""
+"""Characters of a refusal."""
+
+LONGEST_TEXT_BYTES = 4000
+"""Bytes of an answer's sentence; a pipe takes 4096 at once, and a longer answer could arrive in part."""
 
 LATEST_MS = 1e18
 
@@ -164,7 +167,10 @@ class Lines:
 
     def _refuse(self, reason: str) -> None:
         self._over = True
-        self._answer({"ok": False, "error": reason})
+        told = reason
+        while len(json.dumps(told)) > LONGEST_TEXT_BYTES:  # an emoji takes twelve
+            told = shorten(told, len(told) // 2)
+        self._answer({"ok": False, "error": told})
         self._refused(reason)
 
     def _answer(self, answer: Mapping[str, Any]) -> None:
