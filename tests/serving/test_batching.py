@@ -90,3 +90,30 @@ def test_after_an_error_all_samples_get_empty_answers_and_the_error_is_kept(few)
     made.close()
     assert answers.given == {100: b"0", 101: b"1", 102: b"", 103: b""}
     assert ("gave 0 answers to 1 samples" if few else "gone") in str(made.failure)
+
+
+@pytest.mark.parametrize("others", [["0"], [memoryview(b"0")], "0", b"0", [None]])
+def test_answers_other_than_bytes_are_an_error_and_the_test_still_ends(others):
+    answers = Answers()
+    made = Batcher(Batching(most=1), lambda indices: others, answers.complete)
+    made.start()
+    made.issue(samples(0, 1))
+    made.close()
+    assert answers.given == {100: b"", 101: b""}
+    assert "give bytes" in str(made.failure)
+
+
+def test_answers_that_cannot_be_handed_over_are_an_error_and_the_test_still_ends():
+    answers = Answers()
+
+    def complete(ids, given):
+        if b"1" in given:
+            raise ValueError("too long")
+        answers.complete(ids, given)
+
+    made = Batcher(Batching(most=1), answers.answer, complete)
+    made.start()
+    made.issue(samples(0, 1, 2))
+    made.close()
+    assert answers.given == {100: b"0", 101: b"", 102: b""}
+    assert str(made.failure) == "too long"

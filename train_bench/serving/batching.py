@@ -90,10 +90,21 @@ class Batcher:
             start = time.thread_time()
             try:
                 answers = self._answer([sample.index for sample in batch])
-                if len(answers) != len(batch):
-                    raise LaunchError(f"answer() gave {len(answers)} answers to {len(batch)} samples.")
+                _refuse_other_answers(answers, len(batch))
             except Exception as error:
                 self.failure, answers = error, [b""] * len(batch)
             self.processor_seconds += time.thread_time() - start
             self.answered += len(batch)
-        self._complete(ids, answers)
+        try:
+            self._complete(ids, answers)
+        except Exception as error:
+            self.failure = self.failure or error
+            self._complete(ids, [b""] * len(batch))
+
+
+def _refuse_other_answers(answers: Sequence[bytes], count: int) -> None:
+    if len(answers) != count:
+        raise LaunchError(f"answer() gave {len(answers)} answers to {count} samples.")
+    for answer in answers:
+        if not isinstance(answer, bytes):
+            raise LaunchError(f"answer() gave an answer of type {type(answer).__name__}; give bytes.")
