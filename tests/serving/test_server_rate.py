@@ -46,5 +46,7 @@ def test_a_rate_that_never_fails_is_told():
 
 
 def test_weights_that_hold_no_rate_nearby_are_refused():
-    with pytest.raises(LaunchError, match="do not hold the latency bound"):
-        settle(100.0, lambda rate: False)
+    tried = []
+    with pytest.raises(LaunchError, match="do not hold the latency bound") as refused:
+        settle(100.0, tried.append)
+    assert f"at {tried[-1]:.3g} samples/s" in str(refused.value)

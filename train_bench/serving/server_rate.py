@@ -34,8 +34,9 @@ def settle(rate: float, all_hold: Callable[[float], bool]) -> tuple[float, bool]
     Raises `LaunchError` if no rate is held."""
     held: int | None = None
     failing: int | None = None
-    step = 0
+    step = last = 0
     for tried in range(1, MOST_STEPS + 1):
+        last = step
         if all_hold(rate * STEP**step):
             held = step
         else:
@@ -50,7 +51,7 @@ def settle(rate: float, all_hold: Callable[[float], bool]) -> tuple[float, bool]
             break
     if held is None:
         raise LaunchError(
-            f"The weights of all runs do not hold the latency bound at {rate * STEP**step:.3g} samples/s; serve on a "
+            f"The weights of all runs do not hold the latency bound at {rate * STEP**last:.3g} samples/s; serve on a "
             "machine without other load."
         )
     return rate * STEP**held, failing == held + 1
