@@ -134,6 +134,13 @@ class Wrong(ServedTask):
         return np.int32(index % 10 + 1).tobytes()
 
 
+class NotANumber(ServedTask):
+    """Quality is NaN."""
+
+    def quality_of(self, answers):
+        return Quality(metrics={"top1": float("nan")})
+
+
 class OtherData(ServedTask):
     """Another evaluation set than that of training."""
 
@@ -179,6 +186,7 @@ SYSTEMS = {
     "half_of_the_set": (Half, None),
     "sleeping": (Sleeping, None),
     "wrong_answers": (Wrong, None),
+    "nan_quality": (NotANumber, None),
     "other_data": (OtherData, None),
     "raising": (Raising, None),
     "few_answers": (FewAnswers, None),

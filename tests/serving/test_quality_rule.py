@@ -24,6 +24,7 @@ BOTH = Target(thresholds=(*HIGH.thresholds, *LOW.thresholds))
         (BOTH, {"top1": 0.8, "WER": 0.2}, {"top1": 0.8, "WER": 0.1}, 0.5),
         (HIGH, {}, {"top1": 0.8}, 0.0),
         (HIGH, {"top1": math.nan}, {"top1": 0.8}, 0.0),
+        (HIGH, {"top1": None}, {"top1": 0.8}, 0.0),
     ],
 )
 def test_the_share_is_the_smallest_of_all_metrics(target, served, verified, expected):
@@ -34,3 +35,4 @@ def test_qualities_are_equal_but_for_rounding():
     assert equal({"top1": 0.800009}, {"top1": 0.8})
     assert not equal({"top1": 0.80002}, {"top1": 0.8})
     assert not equal({}, {"top1": 0.8})
+    assert not equal({"top1": None}, {"top1": 0.8})

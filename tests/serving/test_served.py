@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,17 @@ import pytest
 from tests import needs
 from tests.serving import short_rules
 from tests.serving.recorded_tests import in_detail
+from tests.serving.serve_fake import OtherData, ServedTask, campaign
 from tests.serving.test_judge import in_summary, without_slow_ones
-from train_bench.errors import LogError
+from train_bench.check.one_rank import OneRank
+from train_bench.errors import LaunchError, LogError
 from train_bench.report.page import write
+from train_bench.serving import rank
+from train_bench.serving.assignment import as_options
+from train_bench.serving.batching import Batching
 from train_bench.serving.folders import RESULT, TRAINING_LOG
 from train_bench.serving.judge import judge_folder
+from train_bench.serving.session import ServeRequest, assignment_of
 
 OFFLINE = "run_0/Offline"
 SYSTEMS = {
@@ -29,6 +36,7 @@ SYSTEMS = {
     "short_run": "rules",
     "wrong_seeds": "seeds",
     "wrong_answers": "quality",
+    "nan_quality": "quality",
 }
 """Systems that come to their end, and the check that finds them."""
 
@@ -89,6 +97,27 @@ def test_a_fault_of_the_system_or_of_its_load_is_found(results, name):
 def test_without_quality_there_is_no_performance_test(results):
     judged = judge_folder(results / "wrong_answers" / "served", None)
     assert [test.file for test in judged.tests] == [f"{OFFLINE}/accuracy"]
+
+
+def test_an_error_in_later_weights_closes_the_tasks_before(tmp_path, monkeypatch):
+    needs.package("mlperf_loadgen")
+    closed = []
+
+    class Closing(OtherData):
+        def close(self):
+            closed.append(self)
+
+    made, runs = campaign(tmp_path / "campaign")
+    request = ServeRequest(
+        scenarios=("offline",), batching=Batching(), quantisation="none", output=tmp_path / "served"
+    )
+    assignment = assignment_of("Offline", runs, request)
+    assignment = replace(assignment, weights=(*assignment.weights, replace(assignment.weights[0], index=1)))
+    monkeypatch.setattr(rank.rank, "new_task", lambda job: Closing())
+    doing = replace(made, folder=tmp_path / "process", work_options=as_options(assignment))
+    with pytest.raises(LaunchError, match="in the log of run 1 is"):
+        rank.serve(doing, ServedTask(), OneRank())
+    assert len(closed) == 1
 
 
 @pytest.mark.parametrize("name", STOPPED)

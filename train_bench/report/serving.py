@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
+from train_bench.judge.finding import BREAKS, REVIEW
 from train_bench.report.console import print_line
 from train_bench.report.findings import GRADES
 
@@ -19,7 +20,7 @@ METRICS = {
 
 
 def show(judged: Mapping[str, Any], console: Console) -> None:
-    """Each test with its verdicts, its metric and its findings."""
+    """Each test with its verdicts, its metric and its findings; the verdict on all of them is the last line."""
     for test in judged["tests"]:
         model = "" if test["model"] is None else f"{test['model']}, "
         print_line(
@@ -53,6 +54,19 @@ def show(judged: Mapping[str, Any], console: Console) -> None:
     counted = [test for test in judged["tests"] if not _to_fail(test, judged)]
     valid = sum(test["valid"] is True for test in counted)
     print_line(console, f"{valid} of {len(counted)} tests are valid.")
+    print_line(console, _verdict(judged))
+
+
+def _verdict(judged: Mapping[str, Any]) -> str:
+    """VALID, and what is for review; NOT VALID, and the checks that say so."""
+    counted = [test for test in judged["tests"] if not _to_fail(test, judged)]
+    findings = [*judged["findings"], *(finding for test in counted for finding in test["findings"])]
+    grade = REVIEW if judged["valid"] else BREAKS
+    checks = dict.fromkeys(finding["check"] for finding in findings if finding["grade"] == grade)
+    if judged["valid"]:
+        return f"VALID; for review: {', '.join(checks)}" if checks else "VALID"
+    reasons = [*checks, *(["tests that cannot be read"] if judged["unjudged"] else [])]
+    return f"NOT VALID: {', '.join(reasons)}"
 
 
 UNITS = {
@@ -88,7 +102,8 @@ def cost_of_training(judged: Mapping[str, Any]) -> str:
 def _scenario(row: Mapping[str, Any]) -> str:
     divisor, unit = UNITS[row["scenario"]]
     if row["mean"] is None:
-        return f"{row['scenario']}: no result"
+        why = ", because no metric is a positive number" if row["values"] else ""
+        return f"{row['scenario']}: no result{why}"
     mean = f"{row['scenario']}: {row['mean'] / divisor:.4g} {unit}"
     if row["low"] is not None:
         low, high = (row[end] / divisor for end in ("low", "high"))

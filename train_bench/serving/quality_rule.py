@@ -11,21 +11,21 @@ TOLERANCE = 1e-5
 """Largest difference of a metric from the logged one by sums in another order, as `verify` has it."""
 
 
-def share(target: Target, served: Mapping[str, float], verified: Mapping[str, float]) -> float:
+def share(target: Target, served: Mapping[str, float | None], verified: Mapping[str, float | None]) -> float:
     """Smallest share over the metrics of the target: served by verified, or its inverse where lower is better; 0 for a
-    metric that is missing or no finite number."""
+    metric that is missing, None or no finite number."""
     shares = []
     for threshold in target.thresholds:
-        now, then = (values.get(threshold.metric, math.nan) for values in (served, verified))
-        if not math.isfinite(now) or not math.isfinite(then):
+        now, then = (values.get(threshold.metric) for values in (served, verified))
+        if now is None or then is None or not math.isfinite(now) or not math.isfinite(then):
             return 0.0
         better, worse = (now, then) if threshold.higher_is_better else (then, now)
         shares.append(better / worse if worse else math.inf if better else 1.0)
     return min(shares)
 
 
-def equal(served: Mapping[str, float], verified: Mapping[str, float]) -> bool:
-    """True if all metrics are those of the log, but for rounding."""
+def equal(served: Mapping[str, float | None], verified: Mapping[str, float]) -> bool:
+    """True if all metrics are those of the log, but for rounding. None equals nothing."""
     return served.keys() == verified.keys() and all(
-        abs(served[name] - verified[name]) <= TOLERANCE for name in verified
+        now is not None and abs(now - verified[name]) <= TOLERANCE for name, now in served.items()
     )

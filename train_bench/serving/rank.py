@@ -7,6 +7,7 @@ every run, then the compliance tests with those of the first one.
 from __future__ import annotations
 
 import gc
+import math
 import shutil
 import time
 from collections.abc import Callable
@@ -49,7 +50,8 @@ LOGGED_ANSWERS = 256
 MOST_TRIES = 6
 
 AT_ONCE = 1e5
-"""Rate of the accuracy test of the Server scenario: its samples are answered in full batches, as cheaply as can be."""
+"""Rate of the accuracy tests of all scenarios, far above any: queries wait for none, and where several are on their
+way, they are answered in full batches, as cheaply as can be."""
 
 P99 = "result_99.00_percentile_latency_ns"
 
@@ -68,8 +70,9 @@ def serve(job: Job, task: Task, parallel: Parallel) -> None:
             f"The reference {job.reference} offers no answers to serve; define the methods of ServesSamples "
             "(train_bench/task.py) in its Task."
         )
-    session = _Session(job, task, parallel, assignment)
+    session = _Session(job, parallel, assignment)
     try:
+        session.restore(task)
         session.carry_out()
     finally:
         session.close()
@@ -79,7 +82,7 @@ def serve(job: Job, task: Task, parallel: Parallel) -> None:
 class _Session:
     """The tests of one scenario, one after the other."""
 
-    def __init__(self, job: Job, task: Task, parallel: Parallel, assignment: Assignment) -> None:
+    def __init__(self, job: Job, parallel: Parallel, assignment: Assignment) -> None:
         self._job, self._parallel, self._assignment = job, parallel, assignment
         self._rules = rounds.load(assignment.rules)
         self._model = self._rules.models[job.benchmark]
@@ -89,9 +92,12 @@ class _Session:
         self.told: dict[str, Any] = {"scenario": self._scenario, "tests": self._tests}
         self._tasks: dict[int, ServesSamples] = {}
         self._others: list[Task] = []
-        for weights in assignment.weights:
+
+    def restore(self, task: Task) -> None:
+        """Restore the weights of each run: those of the first in `task`, the others in tasks of their own."""
+        for weights in self._assignment.weights:
             if self._tasks:
-                task = rank.new_task(job)
+                task = rank.new_task(self._job)
                 self._others.append(task)
             self._tasks[weights.index] = self._restored(task, weights)
         gc.collect()
@@ -139,7 +145,7 @@ class _Session:
         needed = self._rules.quality or 0.0
         return quality_rule.share(self._job.target, metrics, weights.quality) >= needed
 
-    def _accuracy(self, weights: ServedWeights) -> dict[str, float]:
+    def _accuracy(self, weights: ServedWeights) -> dict[str, float | None]:
         folder = folder_of(self._scenario, weights.index) / ACCURACY
         task = self._tasks[weights.index]
         self._run(folder, weights, replace(self._load(AT_ONCE), mode=ALL_SAMPLES))
@@ -149,7 +155,7 @@ class _Session:
             raise LaunchError(f"LoadGen has not logged an answer to each of {count} samples in {folder}.")
         in_order = dict(zip(answers.index.tolist(), answers.data, strict=True))
         quality = task.quality_of([bytes.fromhex(in_order[index]) for index in range(count)])
-        return dict(quality.metrics)
+        return {name: value if math.isfinite(value) else None for name, value in quality.metrics.items()}
 
     def _performance(self, weights: ServedWeights, rate: float) -> float:
         """A test of performance. Returns the rate that was enough."""

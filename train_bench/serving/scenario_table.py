@@ -3,7 +3,9 @@ latencies as a histogram."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,8 +24,9 @@ BINS_OF_A_DECADE = 10
 def rows(
     served: Served, tests: Sequence[LoadGenTest], judged: Sequence[TestJudgement]
 ) -> list[dict[str, Any]]:
-    """For each scenario: metrics by run, mean and 95 % confidence interval over runs, quality, latencies, and of Server
-    the rate and those that were tried. `judged` are the judgements of `tests`."""
+    """For each scenario: metrics by run (None for one that is no positive number), mean and 95 % confidence interval
+    over runs, quality, latencies, and of Server the rate and those that were tried. `judged` are the judgements of
+    `tests`."""
     return [_row(served, scenario, tests, judged) for scenario in served.scenarios]
 
 
@@ -39,18 +42,20 @@ def _row(
         and one.mode == PERFORMANCE
         and one.value is not None
     ]
-    values = {served.tests[one.file].run: float(one.value or 0.0) for _, one in chosen}
-    numbers = [*values.values()]
+    values = {
+        served.tests[one.file].run: one.value if one.value is not None and 0 < one.value < math.inf else None
+        for _, one in chosen
+    }
+    numbers = [value for value in values.values() if value is not None]
     low, high = olympic_interval(numbers, 0) if len(numbers) > 1 else (None, None)
-    server = told.server or {}
     return {
         "scenario": scenario,
         "values": {str(run): value for run, value in sorted(values.items())},
         "mean": olympic_mean(numbers, 0) if numbers else None,
         "low": low,
         "high": high,
-        "rate": server.get("rate"),
-        "tried": server.get("tried"),
+        "rate": None if told.server is None else told.server.rate,
+        "tried": None if told.server is None else [asdict(one) for one in told.server.tried],
         "quality": {run: dict(metrics) for run, metrics in told.quality.items()},
         "latencies": _histogram([test for test, _ in chosen]),
     }

@@ -6,6 +6,7 @@ of training name, and each LoadGen log has the digest that it had when it was wr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +17,12 @@ import cattrs
 from train_bench.core import files
 from train_bench.core.job import KEPT_WEIGHTS
 from train_bench.errors import LogError, RequestError
-from train_bench.judge.checks.samples import COMMON_BOUND, DATA
 from train_bench.judge.finding import BREAKS, REVIEW
 from train_bench.logs.log import Log
 from train_bench.logs.record import SUCCESS, RunRecord, read_record
 from train_bench.rules import ruleset
-from train_bench.serving import quality_rule, rounds
-from train_bench.serving.assignment import ABOVE, ACCURACY, PERFORMANCE_RUN, folder_of
+from train_bench.serving import evaluation_data, quality_rule, rounds
+from train_bench.serving.assignment import ABOVE, ACCURACY, PERFORMANCE_RUN, SCENARIOS, folder_of
 from train_bench.serving.checks import Said
 from train_bench.serving.folders import RESULT, TRAINING_LOG
 from train_bench.serving.loadgen_log import PERFORMANCE, LoadGenTest
@@ -48,12 +48,40 @@ class ServedRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServedScenario:
-    """Scenario: metrics of the answers in accuracy mode, and digests of the weights as served, by run."""
+class TriedRate:
+    """Test at a rate (samples/s) with the weights of a run; `p99_ms` is None without a trace."""
 
-    quality: Mapping[str, Mapping[str, float]]
+    rate: float
+    run: int
+    valid: bool
+    seconds: float
+    p99_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerRate:
+    """Rate of the Server scenario, whether a test 5 % above it failed, and the rates that were tried."""
+
+    rate: float
+    fails_above: bool
+    tried: tuple[TriedRate, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedScenario:
+    """Scenario: metrics of the answers in accuracy mode (None for NaN or infinity), and digests of the weights as
+    served, by run."""
+
+    quality: Mapping[str, Mapping[str, float | None]]
     quantised: Mapping[str, str]
-    server: Mapping[str, Any] | None = None
+    server: ServerRate | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorWait:
+    """Processor time that a test was denied: `lost` is its share of what was wanted."""
+
+    lost: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +93,7 @@ class ServedTest:
     seconds: float
     answer_us: float
     files: Mapping[str, str]
-    processor_wait: Mapping[str, Any] | None = None
+    processor_wait: ProcessorWait | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,11 +121,20 @@ def read(folder: Path) -> Served | None:
     if not path.is_file():
         return None
     try:
-        return cattrs.structure(files.read_json(path), Served)
+        served = cattrs.structure(files.read_json(path), Served)
     except (cattrs.BaseValidationError, KeyError, TypeError, ValueError) as error:
         raise LogError(
             f"{path} is not a result of train-bench serve; give the folder as it was written."
         ) from error
+    other = sorted(served.scenarios.keys() - {*SCENARIOS.values()})
+    if other:
+        raise LogError(
+            f"{path} has the scenario {other[0]}; those of serve are {', '.join(SCENARIOS.values())}."
+        )
+    for scenario in served.scenarios.values():
+        if scenario.server is not None and not 0 < scenario.server.rate < math.inf:
+            raise LogError(f"{path} has the rate {scenario.server.rate:g}; it has to be a positive number.")
+    return served
 
 
 def check(
@@ -116,7 +153,10 @@ def check(
 
 def _check_disturbances(served: Served) -> Iterator[Said]:
     measured = {name: test for name, test in served.tests.items() if test.mode == PERFORMANCE}
-    lost = {name: float((test.processor_wait or {}).get("lost", 0.0)) for name, test in measured.items()}
+    lost = {
+        name: 0.0 if test.processor_wait is None else test.processor_wait.lost
+        for name, test in measured.items()
+    }
     disturbed = {name: share for name, share in lost.items() if share > MOST_WAITING}
     if disturbed:
         worst = max(disturbed, key=disturbed.__getitem__)
@@ -175,25 +215,18 @@ def _check_runs(root: Path, served: Served, rules: Round) -> Iterator[Said]:
 def _check_run(run: ServedRun, record: RunRecord, log: Log, quality: Mapping[str, float]) -> Iterator[Said]:
     if record.status != SUCCESS:
         yield "weights", BREAKS, f"Run {run.index} has not reached its target."
-    first = {
-        key: next((event.value for event in log.events if event.key == key), None)
-        for key in (KEPT_WEIGHTS, DATA)
-    }
-    named = first[KEPT_WEIGHTS]
+    named = next((event.value for event in log.events if event.key == KEPT_WEIGHTS), None)
     if record.sha256 != run.log or not isinstance(named, Mapping) or named.get("files") != dict(run.weights):
         yield "weights", BREAKS, f"The weights of run {run.index} are not those that its log names."
     if quality != dict(run.quality):
         yield "quality", BREAKS, f"The verified quality of run {run.index} is not that of its log."
-    data = first[DATA]
-    evaluation = data.get("evaluation") if isinstance(data, Mapping) else None
-    if isinstance(data, Mapping) and isinstance(evaluation, Mapping):
-        common, compared = data.get("samples_in_common"), evaluation.get("compared")
-        if isinstance(common, int) and isinstance(compared, int) and common > COMMON_BOUND * compared:
-            yield (
-                "data",
-                BREAKS,
-                f"Run {run.index} was trained on {common} of {compared} samples that it is asked for.",
-            )
+    data = evaluation_data.read(log)
+    if data.overlaps:
+        yield (
+            "data",
+            BREAKS,
+            f"Run {run.index} was trained on {data.common} of {data.compared} samples that it is asked for.",
+        )
 
 
 def _check_scenario(root: Path, served: Served, rules: Round, scenario: str) -> Iterator[Said]:
@@ -252,5 +285,6 @@ def _check_rate(
         yield "rate", BREAKS, f"The run {ABOVE} is not an invalid one at a rate 5 % above that of the others."
 
 
-def _words(metrics: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {value:.6g}" for name, value in metrics.items()) or "unknown"
+def _words(metrics: Mapping[str, float | None]) -> str:
+    words = (f"{name} {'no number' if value is None else f'{value:.6g}'}" for name, value in metrics.items())
+    return ", ".join(words) or "unknown"

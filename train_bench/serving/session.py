@@ -17,11 +17,11 @@ from train_bench.core import files, software
 from train_bench.core.job import Job, Precision
 from train_bench.errors import RequestError
 from train_bench.judge.checks import verified
-from train_bench.judge.checks.samples import DATA
+from train_bench.judge.checks.samples import COMMON_BOUND
 from train_bench.judge.energy import energy_of
 from train_bench.logs.record import SUCCESS
 from train_bench.plan.plan import Plan
-from train_bench.serving import rounds
+from train_bench.serving import evaluation_data, rounds
 from train_bench.serving.assignment import SCENARIOS, SERVED, Assignment, ServedWeights, as_options
 from train_bench.serving.batching import Batching
 from train_bench.serving.folders import RESULT, TRAINING_LOG
@@ -87,6 +87,12 @@ def _verified(plan: Plan) -> list[Kept]:
             raise RequestError(
                 f"The quality of the weights of run {kept.job.index} {said}; run train-bench verify {folder}, and "
                 "serve weights whose quality agrees."
+            )
+        data = evaluation_data.read(kept.log)
+        if data.overlaps:
+            raise RequestError(
+                f"Run {kept.job.index} was trained on {data.common} of the {data.compared} evaluation samples that it "
+                f"would be asked for; at most {COMMON_BOUND:.0%} are allowed. Serve a campaign whose data are disjoint."
             )
     return runs
 
@@ -161,13 +167,12 @@ def write_result(
 
 
 def _served(kept: Kept) -> ServedWeights:
-    fingerprint = next((event.value for event in kept.log.events if event.key == DATA), None)
     return ServedWeights(
         index=kept.job.index,
         seed=kept.job.seed,
         files=tuple(str(path.resolve()) for path in kept.paths),
         quality=kept.logged,
-        evaluation_digest=None if fingerprint is None else fingerprint["evaluation"]["digest"],
+        evaluation_digest=evaluation_data.read(kept.log).digest,
     )
 
 

@@ -68,6 +68,32 @@ def test_only_weights_whose_verification_holds_are_served(kept, tmp_path):
         session.refuse(plan, request(tmp_path))
 
 
+def in_log(plan, old, new):
+    """Edit the log of the only run; its verification is kept up to date."""
+    folder = plan.jobs[0].folder
+    path = folder / "result_0.txt"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    content = {"log": files.digest(path), "agree": True, "tolerance": 1e-5}
+    files.write_json(folder / "verified_0.json", content)
+
+
+def test_a_run_that_was_trained_on_evaluation_samples_is_refused(kept, tmp_path):
+    plan = kept(True)
+    in_log(plan, '"samples_in_common": 0', '"samples_in_common": 500')
+    with pytest.raises(RequestError, match=r"Run 0 was trained on 500 of the \d+ evaluation samples"):
+        session.refuse(plan, request(tmp_path))
+
+
+def test_a_log_with_another_fingerprint_names_no_evaluation_set(kept, tmp_path):
+    plan = kept(True)
+    in_log(plan, '"evaluation": {', '"others": {')
+    runs = session.refuse(plan, request(tmp_path))
+    (weights,) = session.assignment_of("Offline", runs, request(tmp_path)).weights
+    assert weights.evaluation_digest is None
+
+
 def test_changed_weights_are_refused(kept, tmp_path):
     plan = kept(True)
     (plan.jobs[0].folder / "weights" / "run_0.safetensors").write_bytes(b"others")

@@ -14,10 +14,10 @@ from train_bench.core import files
 from train_bench.errors import RequestError
 from train_bench.plan.request import Request
 from train_bench.report import serving as report
+from train_bench.serving.assignment import SCENARIOS
 
 WORK = "serve"
 
-SCENARIOS = ("offline", "server", "single_stream", "multi_stream")
 ALL = "all"
 PAGE = "serving.html"
 

@@ -1,0 +1,115 @@
+"""A damaged `serving.json` is refused in a sentence or has findings, and never stops the judge."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from tests.serving.serve_fake import campaign
+from train_bench.errors import LogError
+from train_bench.report import serving as report
+from train_bench.report.console import make_console
+from train_bench.serving import evaluation_data, scenario_table, session
+from train_bench.serving.batching import Batching
+from train_bench.serving.folders import RESULT
+from train_bench.serving.judge import judge_folder
+
+TRIED = {"rate": 9.0, "run": 0, "valid": True, "seconds": 1.0, "p99_ms": None}
+TEST = {"run": 0, "mode": "PerformanceOnly", "seconds": 2.0, "answer_us": 100.0, "files": {}}
+
+
+@pytest.fixture
+def result(tmp_path):
+    """Writes the result of a campaign whose tests have gone, with one change. Returns its folder."""
+    made, runs = campaign(tmp_path / "campaign")
+    output = tmp_path / "served"
+    output.mkdir()
+    request = session.ServeRequest(
+        scenarios=("server",), batching=Batching(), quantisation="none", output=output
+    )
+
+    def write(change):
+        server = {"rate": 9.0, "fails_above": True, "tried": [TRIED]}
+        told = {"scenario": "Server", "quality": {"0": {"top1": 0.75}}, "quantised": {}, "server": server}
+        session.write_result(made, runs, request, [told | {"tests": {}}])
+        content = json.loads((output / RESULT).read_text())
+        content["tests"]["run_0/Server/performance/run_1"] = TEST | {"processor_wait": {"lost": 0.5}}
+        change(content)
+        (output / RESULT).write_text(json.dumps(content))
+        return output
+
+    return write
+
+
+def in_server(**values):
+    return lambda content: content["scenarios"]["Server"]["server"].update(values)
+
+
+def in_test(**values):
+    return lambda content: content["tests"]["run_0/Server/performance/run_1"].update(values)
+
+
+DAMAGES = {
+    "a scenario of another name": lambda content: content["scenarios"].update(
+        Web=content["scenarios"].pop("Server")
+    ),
+    "a rate that is no number": in_server(rate="x"),
+    "a rate that is no positive number": in_server(rate="nan"),
+    "a rate that is missing": lambda content: content["scenarios"]["Server"].update(server={}),
+    "tried rates that are none": in_server(tried=[{"rate": 3.0}]),
+    "a lost share that is none": in_test(processor_wait={"lost": None}),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_result_is_refused_in_a_sentence(result, damage):
+    with pytest.raises(LogError, match=r"serving\.json (is not a result|has the (scenario|rate))"):
+        judge_folder(result(DAMAGES[damage]), None)
+
+
+def test_a_quality_that_is_no_number_is_a_finding(result):
+    folder = result(lambda content: content["scenarios"]["Server"]["quality"].update({"0": {"top1": None}}))
+    judged = judge_folder(folder, None)
+    messages = [finding.message for finding in judged.findings if finding.check == "quality"]
+    assert any("the quality of the answers is top1 no number" in message for message in messages)
+
+
+def test_the_last_line_is_the_verdict_with_the_checks_that_are_broken(result, capsys):
+    judged = judge_folder(result(lambda content: None), None).as_json()
+    report.show(judged, make_console())
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("NOT VALID: ")
+    assert "tests" in last
+    report.show(judged | {"valid": True}, make_console())
+    assert capsys.readouterr().out.splitlines()[-1] == "VALID; for review: rate, disturbed"
+    report.show(judged | {"valid": True, "findings": []}, make_console())
+    assert capsys.readouterr().out.splitlines()[-1] == "VALID"
+
+
+@pytest.mark.parametrize("value", [0.0, -3.0, float("inf")])
+def test_a_metric_that_is_no_positive_number_is_in_no_mean(value):
+    tests = {f"run_{run}/Offline/performance/run_1": SimpleNamespace(run=run) for run in range(3)}
+    told = SimpleNamespace(server=None, quality={})
+    served = SimpleNamespace(tests=tests, scenarios={"Offline": told})
+    values = (value, 8.0, 8.0)
+    judged = [
+        SimpleNamespace(file=file, mode="PerformanceOnly", value=one)
+        for file, one in zip(tests, values, strict=True)
+    ]
+    (row,) = scenario_table.rows(served, [SimpleNamespace(queries=None)] * 3, judged)
+    assert row["values"] == {"0": None, "1": 8.0, "2": 8.0}
+    assert row["mean"] == row["low"] == row["high"] == pytest.approx(8.0)
+    (row,) = scenario_table.rows(served, [SimpleNamespace(queries=None)], judged[:1])
+    assert row["mean"] is None
+    (line,) = report.scenario_lines({"scenarios": [row]})
+    assert line == "Offline: no result, because no metric is a positive number"
+
+
+@pytest.mark.parametrize(
+    "value", [None, "x", 3, {}, {"evaluation": "x"}, {"evaluation": {"digest": 3, "compared": "many"}}]
+)
+def test_a_fingerprint_of_another_kind_names_no_data(value):
+    log = SimpleNamespace(events=[SimpleNamespace(key="data_fingerprint", value=value)])
+    found = evaluation_data.read(log)
+    assert found == evaluation_data.EvaluationData()
+    assert not found.overlaps
