@@ -35,7 +35,7 @@ class StartedProcess:
     def __init__(self, process: subprocess.Popen[str], stderr: IO[str], started: int) -> None:
         self._process, self._stderr = process, stderr
         self.pid = process.pid
-        self._waited = 0.0
+        self._waited: float | None = 0.0  # until the last reply
         self.first = self._reply(started)
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,8 +57,11 @@ class StartedProcess:
             raise LaunchError(reply["error"])
         reply["times"] = {"started": started, **reply["times"], "answered": answered}
         waited = _waited_seconds(self.pid)
-        reply["waited"] = None if waited is None else waited - self._waited
-        self._waited = waited or 0.0
+        if waited is None or self._waited is None:
+            reply["waited"] = None
+        else:
+            reply["waited"] = max(0.0, waited - self._waited)  # less than before: threads have ended
+        self._waited = waited
         return reply
 
     def _death(self) -> str:
@@ -109,3 +112,6 @@ def start(described: Mapping[str, Any], folder: Path) -> Iterator[StartedProcess
                 yield StartedProcess(process, stderr, started)
             finally:
                 process.kill()  # it has answered, and holds nothing
+                assert process.stdin is not None
+                with contextlib.suppress(BrokenPipeError):  # a request that it did not read
+                    process.stdin.close()
