@@ -1,5 +1,6 @@
 """The store of weights: what it takes, who holds what, and what goes first."""
 
+import contextlib
 import errno
 import hashlib
 import itertools
@@ -172,6 +173,23 @@ def test_a_full_disk_leaves_the_tier_as_it_was(tier, tmp_path, monkeypatch):
     path, digest = weights(tmp_path, 1)
     monkeypatch.setattr(weight_store, "_copy", full)
     with pytest.raises(WriteError, match=f"No space is left in {tier.folder} for weights of"):
+        tier.admit(path, digest)
+    assert list((tier.folder / "sha256").iterdir()) == []
+
+
+def test_a_source_whose_disk_fails_on_the_way_is_what_cannot_be_read(tier, tmp_path, monkeypatch):
+    class Failing:
+        def __init__(self):
+            self.blocks = [b"a part"]
+
+        def read(self, size):
+            if not self.blocks:
+                raise OSError(errno.EIO, "Input/output error")
+            return self.blocks.pop()
+
+    path, digest = weights(tmp_path, 1)
+    monkeypatch.setattr(weight_store.files, "opened", lambda source: contextlib.nullcontext(Failing()))
+    with pytest.raises(RequestError, match=rf"^{path} cannot be read \(Input/output error\)"):
         tier.admit(path, digest)
     assert list((tier.folder / "sha256").iterdir()) == []
 

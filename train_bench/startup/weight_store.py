@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from train_bench.core import files
 from train_bench.errors import RequestError, TrainBenchError, WriteError
@@ -224,12 +225,19 @@ def _copy(source: Path, target: Path) -> str:
             raise _unreadable(source, error) from error
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         copy = stack.enter_context(os.fdopen(os.open(target, flags, 0o600), "wb"))
-        while block := content.read(2**20):
+        while block := _read_block(content, source):
             written.update(block)
             copy.write(block)
         copy.flush()
         os.fsync(copy.fileno())
     return written.hexdigest()
+
+
+def _read_block(content: BinaryIO, source: Path) -> bytes:
+    try:
+        return content.read(2**20)
+    except OSError as error:
+        raise _unreadable(source, error) from error
 
 
 def _unreadable(source: Path, error: OSError) -> RequestError:
