@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from tests.command_line import typed
 from tests.fake_campaigns import make
 from train_bench.campaign import command_trust, preflight, runner, start
 from train_bench.campaign.join import take_part
@@ -174,6 +175,36 @@ def test_more_processes_or_threads_than_processors_need_trust(begun, change, sho
     changed(folder, change)
     with pytest.raises(RequestError, match=f"{shown} in each rank .*Add trust=true"):
         start.reopen(folder, trusted=False, warn=lambda text: None)
+
+
+@pytest.mark.parametrize("verb", ["verify", "serve", "startup"])
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        (lambda plan: plan["shared"]["config"]["data"].update(workers=5000), "5000 loader processes"),
+        (lambda plan: plan["shared"].update(threads_per_rank=10**6), "1000000 threads"),
+    ],
+)
+def test_verbs_that_load_weights_start_no_more_than_processors_without_trust(begun, verb, change, shown):
+    folder = begun.jobs[0].folder
+    changed(folder, change)
+    answer = typed(verb, str(folder))
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert f"{shown} in each rank" in answer.stderr
+    assert f"train-bench run resume={folder} trust=true" in answer.stderr
+    start.reopen(folder, trusted=True, warn=lambda text: None)
+    answer = typed(verb, str(folder))
+    assert (answer.returncode, "trust=true" in answer.stderr) == (2, False), (
+        "there is no result, or there are no data"
+    )
+
+
+def test_a_launcher_that_is_named_here_has_its_own_threads_and_the_loader_processes_of_the_plan(begun):
+    folder = begun.jobs[0].folder
+    changed(folder, lambda plan: plan["shared"].update(threads_per_rank=10**6))
+    assert "has no result yet" in typed("verify", str(folder), "launcher=inline").stderr
+    changed(folder, lambda plan: plan["shared"]["config"]["data"].update(workers=5000))
+    assert "5000 loader processes" in typed("verify", str(folder), "launcher=inline").stderr
 
 
 def test_ranks_are_verified_by_a_launcher_of_others_only_if_it_is_named_here(begun, capsys):

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from train_bench.core import begun_plans, files, plugins
@@ -35,7 +36,7 @@ def refuse(plan: Plan, *, trusted: bool) -> None:
     """Raise `RequestError`, which shows the external effects, for a campaign that this user has not begun. One that is
     `trusted` now is remembered."""
     effects = external_effects(plan)
-    digest = _digest(plan)
+    digest = _digest(plan.jobs[0].folder)
     if not effects or begun_plans.is_remembered(begun_plans.TRUSTED, digest):
         return
     if not trusted:
@@ -71,10 +72,22 @@ def refuse_launcher(plan: Plan, work: str) -> None:
     """Raise `RequestError` for `work` that would start ranks by the launcher of a campaign that this user has not
     begun or trusted."""
     effects = launcher_effects(plan)
-    if effects and not begun_plans.is_remembered(begun_plans.TRUSTED, _digest(plan)):
+    if effects and not begun_plans.is_remembered(begun_plans.TRUSTED, _digest(plan.jobs[0].folder)):
         raise RequestError(
             f"{work} would start ranks as the campaign in {plan.jobs[0].folder} says, which you have neither started "
             f"nor trusted before: {effects[0]}. Name the launcher here, for example launcher=inline."
+        )
+
+
+def refuse_processes(job: Job, work: str) -> None:
+    """Raise `RequestError` for `work` that would start more loader processes or threads than this host has processors,
+    for a run of a campaign that this user has not begun or trusted."""
+    effects = _of_processes(job)
+    if effects and not begun_plans.is_remembered(begun_plans.TRUSTED, _digest(job.folder)):
+        raise RequestError(
+            f"{work} would start processes as the campaign in {job.folder} says, which you have neither started nor "
+            f"trusted before: {', and '.join(effects)}. train-bench run resume={job.folder} trust=true allows it, and "
+            f"carries out runs that have no result yet."
         )
 
 
@@ -119,5 +132,5 @@ def _as_written(value: Any) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
-def _digest(plan: Plan) -> str:
-    return plan_digest(files.read_json(plan.jobs[0].folder / "plan.json"))
+def _digest(folder: Path) -> str:
+    return plan_digest(files.read_json(folder / "plan.json"))

@@ -46,7 +46,9 @@ def with_ranks(planned: Plan, request: Request, overrides: Sequence[str], verb: 
     changes: dict[str, Any] = {}
     if "launcher" not in named:
         command_trust.refuse_launcher(planned, verb)
+        command_trust.refuse_processes(job, verb)
     else:
+        command_trust.refuse_processes(replace(job, threads_per_rank=None), verb)
         launcher = request.config.launcher
         changes |= {
             "launcher": launcher.name,

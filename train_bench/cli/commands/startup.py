@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from train_bench.campaign import kept_weights, preflight, runner
+from train_bench.campaign import command_trust, kept_weights, preflight, runner
 from train_bench.campaign.kept_weights import Kept
 from train_bench.cli import campaign_paths, composing
 from train_bench.cli.arguments import Parser
@@ -164,6 +164,7 @@ def _verified_run(folder: Path, index: int) -> tuple[Plan, Kept]:
         raise RequestError(
             f"{folder} was trained by a program of its own; startup needs a reference, whose model it can build."
         )
+    command_trust.refuse_processes(job, "startup")
     preflight.refuse_missing_packages(job)
     runs = {kept.job.index: kept for kept in kept_weights.kept_runs(planned)}
     if index not in runs:
