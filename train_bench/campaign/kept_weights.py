@@ -32,16 +32,31 @@ class Kept:
 def kept_runs(plan: Plan) -> list[Kept]:
     """Every run with a log, whose weights are held against it. Raises `RequestError` where weights are missing, changed
     or without a finite quality."""
-    rules = ruleset.load(plan.ruleset).benchmark(plan.benchmark)
+    return [_kept(plan, job) for job in _finished(plan)]
+
+
+def kept_run(plan: Plan, index: int) -> Kept:
+    """One run, as `kept_runs` has it; the weights of others are not read. Raises as it does, and for a run without a
+    log."""
+    finished = {job.index: job for job in _finished(plan)}
+    if index not in finished:
+        raise RequestError(
+            f"{plan.jobs[0].folder} has no finished run {index}; it has {', '.join(map(str, finished))} (--run)."
+        )
+    return _kept(plan, finished[index])
+
+
+def _finished(plan: Plan) -> list[Job]:
     finished = [job for job in plan.jobs if job.result_file.exists()]
     if not finished:
         raise RequestError(
             f"The campaign in {plan.jobs[0].folder} has no result yet; there are no weights of it."
         )
-    return [_kept(plan, job, *read_record(job.result_file, rules)) for job in finished]
+    return finished
 
 
-def _kept(plan: Plan, job: Job, record: RunRecord, log: Log) -> Kept:
+def _kept(plan: Plan, job: Job) -> Kept:
+    record, log = read_record(job.result_file, ruleset.load(plan.ruleset).benchmark(plan.benchmark))
     kept = next((event.value for event in log.events if event.key == KEPT_WEIGHTS), None)
     if not isinstance(kept, Mapping) or not isinstance(kept.get("files"), Mapping) or not kept["files"]:
         why = f": {kept['error']}" if isinstance(kept, Mapping) and "error" in kept else ""

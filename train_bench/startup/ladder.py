@@ -66,6 +66,14 @@ class Subject:
         """Bytes of all files."""
         return sum(path.stat().st_size for path, _ in self.weights)
 
+    def refuse_same_answer(self, start: Mapping[str, Any]) -> None:
+        """Raise `LaunchError` if the reply with start weights has the right answer."""
+        if start["answer"] == self.answer:
+            raise LaunchError(
+                f"The start weights of {self.name} give the same first answer as its weights, so that an answer does "
+                f"not tell right from wrong; measure another benchmark, or other weights."
+            )
+
 
 def measure(
     subject: Subject,
@@ -110,7 +118,7 @@ class _Ladder:
     def kept(self) -> Iterator[StartedProcess]:
         """The process of L3 and L4, whose start weights give another answer."""
         with self._started({"load": None}) as process:
-            self._refuse_same(process.first)
+            self._subject.refuse_same_answer(process.first)
             yield process
 
     def start(self, level: str, kept: StartedProcess | None) -> dict[str, Any]:
@@ -127,7 +135,7 @@ class _Ladder:
         resident = min(map(page_cache.make_warm, self._in_memory))
         mapping = {"load": "map", "paths": list(map(str, self._in_memory))}
         if level == "L3":
-            self._refuse_same(kept.ask({"load": "start"}))
+            self._subject.refuse_same_answer(kept.ask({"load": "start"}))
             return self._result(kept.ask(mapping), resident)
         kept.ask(mapping)
         return self._result(kept.ask({"load": None}), resident)
@@ -136,13 +144,6 @@ class _Ladder:
     def _started(self, request: Mapping[str, Any]) -> Iterator[StartedProcess]:
         with start({**self._subject.described, "request": request}, self._folder) as process:
             yield process
-
-    def _refuse_same(self, reply: Mapping[str, Any]) -> None:
-        if reply["answer"] == self._subject.answer:
-            raise LaunchError(
-                f"The start weights of {self._subject.name} give the same first answer as its weights, so that an "
-                f"answer does not tell them apart; give other weights."
-            )
 
     def _result(self, reply: Mapping[str, Any], resident: float) -> dict[str, Any]:
         times = reply["times"]

@@ -15,6 +15,7 @@ from train_bench.campaign import runner
 from train_bench.cli.commands import startup
 from train_bench.core import files
 from train_bench.startup import made_up, page_cache, started
+from train_bench.startup.ladder import Subject
 
 
 def typed(*words):
@@ -34,9 +35,9 @@ def in_memory():
 
 @pytest.fixture
 def kept(tmp_path):
-    """A campaign of one run whose log names its weights, which are not verified."""
+    """A campaign of two runs; the log of the first names its weights, which are not verified."""
     folder, data = tmp_path / "campaign", tmp_path / "data"
-    plan = make(f"output={folder}", "runs=1", f"data_dir='{data}'")
+    plan = make(f"output={folder}", "runs=2", f"data_dir='{data}'")
     runner.begin(plan)
     runner.run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
     (folder / "weights").mkdir()
@@ -169,7 +170,14 @@ def test_answers_that_do_not_depend_on_the_weights_are_refused(kept, tmp_path, m
     monkeypatch.setattr(startup, "_description", lambda *_: {"behaviour": "always right"})
     answer = typed("startup", str(kept), "--levels", "L1", "--disk", tmp_path / "disk")
     assert answer.returncode == 1
-    assert "resnet_mini calls does not depend on the weights" in answer.stderr
+    assert "The start weights of resnet_mini, run 0 of " in answer.stderr
+    assert "give the same first answer" in answer.stderr
+
+
+def test_progress_names_a_campaign_on_one_line_of_text(capsys):
+    subject = Subject(name="run 0 of c\x1b[2J\nVALID", described={}, weights=[], answer="")
+    startup._tell(subject, 5, 1)
+    assert capsys.readouterr().err == "train-bench: run 0 of c\\x1b[2J\\nVALID: round 1 of 5\n"
 
 
 @pytest.mark.full

@@ -4,7 +4,6 @@ there already. Nothing is trained; no result of a campaign is touched."""
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,7 +15,7 @@ from train_bench.campaign.kept_weights import Kept
 from train_bench.cli import campaign_paths, composing
 from train_bench.cli.arguments import Parser
 from train_bench.cli.composing import Answer
-from train_bench.cli.exit_codes import INVALID, VALID
+from train_bench.cli.exit_codes import INVALID, VALID, say
 from train_bench.core import files
 from train_bench.errors import LaunchError, RequestError, UnknownName
 from train_bench.judge.checks import verified
@@ -153,7 +152,7 @@ def _discard(subject: Subject, folder: Path, *tiers: Tier) -> None:
 
 
 def _tell(subject: Subject, rounds: int, number: int) -> None:
-    print(f"{subject.name}: round {number} of {rounds}", file=sys.stderr, flush=True)
+    say(f"{subject.name}: round {number} of {rounds}")
 
 
 def _verified_run(folder: Path, index: int) -> tuple[Plan, Kept]:
@@ -166,14 +165,10 @@ def _verified_run(folder: Path, index: int) -> tuple[Plan, Kept]:
         )
     command_trust.refuse_processes(job, "startup")
     preflight.refuse_missing_packages(job)
-    runs = {kept.job.index: kept for kept in kept_weights.kept_runs(planned)}
-    if index not in runs:
-        raise RequestError(
-            f"{folder} has no finished run {index}; it has {', '.join(map(str, runs))} (--run)."
-        )
-    _verification(runs[index])
+    kept = kept_weights.kept_run(planned, index)
+    _verification(kept)
     runner.refuse_missing_data(planned)
-    return planned, runs[index]
+    return planned, kept
 
 
 def _of_campaign(planned: Plan, kept: Kept, scratch: Path) -> Subject:
@@ -183,18 +178,15 @@ def _of_campaign(planned: Plan, kept: Kept, scratch: Path) -> Subject:
     request = {"load": "copy", "paths": [str(path) for path in kept.paths], "quality": True}
     with start({**described, "request": {"load": None}}, scratch) as process:
         before, reply = process.first, process.ask(request)
-    if before["answer"] == reply["answer"]:
-        raise LaunchError(
-            f"The first module that the evaluation of {planned.variant} calls does not depend on the weights, so that "
-            f"it does not tell right from wrong; measure another benchmark."
-        )
-    _refuse_other_quality(kept, _verification(kept), reply["quality"])
-    return Subject(
+    subject = Subject(
         name=f"{planned.variant}, run {kept.job.index} of {kept.job.folder}",
         described=described,
         weights=[(path, kept.digests[path.name]) for path in kept.paths],
         answer=reply["answer"],
     )
+    subject.refuse_same_answer(before)
+    _refuse_other_quality(kept, _verification(kept), reply["quality"])
+    return subject
 
 
 def _description(planned: Plan, kept: Kept, scratch: Path) -> dict[str, Any]:
