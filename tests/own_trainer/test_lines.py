@@ -174,8 +174,9 @@ def test_a_program_that_reads_its_own_calls_is_answered_all_the_same(lines, monk
     monkeypatch.setattr(os, "read", read)
     with Path(lines.environment[CALLS_VARIABLE]).open("wb", buffering=0) as pipe:
         pipe.write(b"{}\n")
-        while first:
+        while first and lines._thread.is_alive():
             time.sleep(0.01)
+        assert not first, "the follower of the calls has died"
         pipe.write(b"{}\n")
     lines.close()
     assert len(lines.refusals) == 1

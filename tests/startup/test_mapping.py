@@ -61,24 +61,27 @@ def test_processes_share_all_pages_of_a_mapping_from_the_beginning(tmp_path):
     path = tmp_path / "weights.safetensors"
     save_file({"values": torch.ones(1 << 18)}, path)
     mapped = map_tensors(path)
-    assert (kibibytes("Rss", path), kibibytes("Pss", path)) == (1028, 1028), (
-        "no page is left for the first inference"
-    )
+    resident = kibibytes("Rss", path), kibibytes("Pss", path)
+    assert resident == pytest.approx((1028, 1028), rel=0.05), "no page is left for the first inference"
     there, ready = os.pipe()
     done, end = os.pipe()
     pid = os.fork()
     if not pid:
-        own = map_tensors(path)
-        os.write(ready, b"x")
-        os.close(end)
-        os.read(done, 1)
-        os._exit(int(own["values"][-1]))
-    os.read(there, 1)
+        try:
+            own = map_tensors(path)
+            os.write(ready, b"x")
+            os.close(end)
+            os.read(done, 1)
+            os._exit(int(own["values"][-1]))
+        finally:  # never on with the tests
+            os._exit(99)
+    os.close(ready)
+    os.read(there, 1)  # nothing, if the child has failed
     shared = kibibytes("Pss", path)
-    for descriptor in (end, done, there, ready):
+    for descriptor in (end, done, there):
         os.close(descriptor)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == int(mapped["values"][-1]) == 1
-    assert shared == 514, "each has half of every page"
+    assert shared == pytest.approx(514, rel=0.05), "each has half of every page"
 
 
 def test_a_write_into_a_mapping_ends_the_process(file):
@@ -86,10 +89,12 @@ def test_a_write_into_a_mapping_ends_the_process(file):
     mapped = map_tensors(path)["values"]
     pid = os.fork()
     if not pid:
-        faulthandler.disable()
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        mapped[0] = 5
-        os._exit(0)
+        try:
+            faulthandler.disable()
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            mapped[0] = 5
+        finally:
+            os._exit(0)
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == -signal.SIGSEGV
     assert mapped[0] == 0

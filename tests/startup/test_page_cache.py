@@ -20,7 +20,8 @@ def file(on_disk):
 
 def test_a_file_is_warm_once_it_was_read_and_cold_once_it_was_dropped(file):
     assert page_cache.make_warm(file) == page_cache.resident_share(file) == 1
-    assert page_cache.make_cold(file) == page_cache.resident_share(file) == 0
+    assert page_cache.make_cold(file) < page_cache.COLD
+    assert page_cache.resident_share(file) < page_cache.COLD
     assert page_cache.make_warm(file) == 1
 
 
@@ -30,13 +31,13 @@ def test_the_resident_share_is_that_of_the_pages_that_were_read(file):
         os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # no reading ahead
         for page in range(30):
             os.pread(opened.fileno(), 1, 10 * page * mmap.PAGESIZE)
-    assert page_cache.resident_share(file) == pytest.approx(30 / 301)
+    assert page_cache.resident_share(file) == pytest.approx(30 / 301, abs=page_cache.COLD)
 
 
 def test_a_file_that_was_just_written_is_made_cold(on_disk):
     path = on_disk / "fresh"
     path.write_bytes(bytes(SIZE))
-    assert page_cache.make_cold(path) == 0
+    assert page_cache.make_cold(path) < page_cache.COLD
     assert path.read_bytes() == bytes(SIZE)
 
 
