@@ -11,6 +11,7 @@ import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -78,8 +79,8 @@ def submissions(draw, rules):
 
 
 def loaded(rules, records):
-    """The points of a file of ours, in the benchmark's unit and in a round that has no official ones. They count as
-    those of the package do, however few their runs."""
+    """The points of a file in the benchmark's unit and in a round that has no official ones. It comes with train_bench,
+    so they count as those of the package do, however few their runs."""
     name = rcp.VALUES[rules.unit]
     ours = {
         key: {name if word in rcp.VALUES.values() else word: value for word, value in record.items()}
@@ -89,8 +90,8 @@ def loaded(rules, records):
         path = Path(folder, "training-0.0.0", f"{rules.reference}.json")
         path.parent.mkdir()
         path.write_text(json.dumps(ours))
-        points = rcp.load(replace(rules, ruleset="training-0.0.0"), [Path(folder)])
-    return tuple(replace(point, file=None) for point in points)
+        with mock.patch.object(rcp, "SHIPPED", Path(folder)):
+            return rcp.load(replace(rules, ruleset="training-0.0.0"), [Path(folder)])
 
 
 def logs_of(folder, rules, batch_size, values):
