@@ -33,7 +33,7 @@ class PlainBert(nn.Module):
 
     def forward(self, tokens: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """(samples, length, vocabulary) and (samples, 2) logits."""
-        places = torch.arange(tokens.shape[1])
+        places = torch.arange(tokens.shape[1], device=tokens.device)
         hidden = self.word(tokens) + self.position(places) + self.token_type(segments)
         padding = places >= lengths.unsqueeze(1)
         hidden = self.encoder(self.dropout(self.norm(hidden)), src_key_padding_mask=padding)

@@ -1,8 +1,8 @@
 """Throughput of each reference's training step at full model size, against a plain loop in torch. Decoders and BERT
 have fewer layers and DLRM smaller tables here, on both sides, so that both fit into memory.
 
-Both sides train the same model with the same optimizer, numerics, threads and input, which is synthetic and
-lies ready; the plain side is written here as a tutorial would write it: default memory layout, no harness, no
+Both sides train the same model with the same optimizer, numerics, threads and input, which is synthetic and lies ready
+on the device; the plain side is written here as a tutorial would write it: default memory layout, no harness, no
 schedule. They alternate step by step in one process, with each number of threads, for as long as `--seconds` says and
 at least four steps each. Each line is a comparison: samples per second of both, and the median of the ratios of
 neighbouring steps with its 95 % interval by bootstrap. The last line is the smallest ratio.
@@ -76,6 +76,7 @@ def main() -> None:
     batch = given.batch or case.batch
     config = _config(given.name, batch)
     samples = synthetic(given.name)(config, batch)
+    where = torch.cuda.get_device_name() if given.device == Device.cuda.value else given.device
     ratios = []
     for threads in given.threads:
         torch.set_num_threads(threads)
@@ -86,7 +87,8 @@ def main() -> None:
             ratios.append(ratio)
             one, other = (batch / statistics.median(seconds) for seconds in times)
             print(
-                f"{given.name}, {threads} thread(s): {one:8.2f} samples/s, {rival.name} {other:8.2f}", end=""
+                f"{given.name}, {where}, {threads} thread(s): {one:8.2f} samples/s, {rival.name} {other:8.2f}",
+                end="",
             )
             print(
                 f", ratio {ratio:.3f} ({low:.3f} to {high:.3f}; batch {batch}, {len(times.ours)} steps each)",
@@ -133,7 +135,7 @@ def _config(name: str, batch: int) -> Any:
 
 
 def _theirs(rival: Rival, config: Any, samples: Any, device: str) -> Step:
-    """Its model and input are made on the device."""
+    """A step whose model and input are made on the device."""
     with torch.device(device):
         return rival.step(config, _moved(samples, device))
 
@@ -160,7 +162,8 @@ def _ours(name: str, config: Any, samples: Any, device: str) -> Step:
     task = importlib.import_module(f"train_bench.references.{name}.task").Task(config)
     task.build(SEED, inline.join(_job(config, Device(device))))
     task.forward.train()
-    return lambda: task.train_step(iter([samples]))
+    moved = _moved(samples, device)
+    return lambda: task.train_step(iter([moved]))
 
 
 def _job(config: Any, device: Device) -> Job:
