@@ -45,7 +45,7 @@ class _Table:
     at: int
 
     def place(self, field: int) -> int | None:
-        """Of a field's value; None where the table has none."""
+        """Place of a field's value; None where the table has none."""
         table = self.at - struct.unpack_from("<i", self.data, self.at)[0]
         size = struct.unpack_from("<H", self.data, table)[0]
         entry = 4 + 2 * field

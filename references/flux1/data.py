@@ -58,8 +58,8 @@ def _preprocessing(config: Config) -> dict[str, Any]:
     """Settings that determine the prepared data, except their source."""
     given = config.data
     shapes = {part: list(shape) for part, shape in sources.shapes(config).items()}
-    drawn = {"shift": given.shift, "scale": given.scale} if given.origin == "mixture" else {}
-    return {"origin": given.origin, "shapes": shapes, **drawn}
+    generated = {"shift": given.shift, "scale": given.scale, "timesteps": given.timesteps}
+    return {"origin": given.origin, "shapes": shapes, **(generated if given.origin == "mixture" else {})}
 
 
 def _make(config: Config, source: sources.Source, folder: Path) -> dict[str, Any]:
@@ -160,7 +160,7 @@ class Samples:
         return self._bytes(index, number).view("<u2").reshape(self._shapes[number])
 
     def timestep(self, index: int) -> int:
-        """Of an evaluation sample."""
+        """Timestep of an evaluation sample."""
         data, places = self._located(index)
         return int(data[places[4] : places[4] + 4].view("<i4")[0])
 

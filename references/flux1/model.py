@@ -1,5 +1,5 @@
-"""FLUX.1, a transformer that tells the velocity of a noisy latent: image and text tokens attend to each other, first
-with weights of their own, then with shared ones. Parameters are named as in the reference."""
+"""FLUX.1: velocity of a noisy latent by a transformer, whose image and text tokens attend to each other, first with
+weights of their own, then with shared ones. Parameters are named as in the reference."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def rotations(shape: Model, like: Tensor) -> tuple[Tensor, Tensor]:
     for axis, position in zip(shape.axes, image, strict=True):
         share = torch.arange(0, axis, 2, device=like.device, dtype=kind) / axis
         angles.append(position[:, None] * shape.theta**-share)
-    of_image = torch.cat(angles, dim=1)
-    every = torch.cat([of_image.new_zeros(shape.text_length, of_image.shape[1]), of_image])
+    patches = torch.cat(angles, dim=1)
+    every = torch.cat([patches.new_zeros(shape.text_length, patches.shape[1]), patches])
     return every.cos(), every.sin()
 
 
@@ -101,7 +101,7 @@ class QKNorm(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """What attention of one kind of token has of its own: projections and norms."""
+    """Projections and norms of attention, for one kind of token."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -158,14 +158,14 @@ class DoubleBlock(nn.Module):
         self, image: Tensor, text: Tensor, vector: Tensor, cosine: Tensor, sine: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Image and text tokens, (samples, tokens, width) each."""
-        of_image, of_text = self.img_mod(vector), self.txt_mod(vector)
-        image_heads = self._heads(self.img_attn, image, of_image)
-        text_heads = self._heads(self.txt_attn, text, of_text)
+        image_parts, text_parts = self.img_mod(vector), self.txt_mod(vector)
+        image_heads = self._heads(self.img_attn, image, image_parts)
+        text_heads = self._heads(self.txt_attn, text, text_parts)
         query, key, value = (torch.cat(pair, dim=2) for pair in zip(text_heads, image_heads, strict=True))
         mixed = attend(query, key, value, cosine, sine)
         from_text, from_image = mixed.split([text.shape[1], image.shape[1]], dim=1)
-        image = self._added(image, self.img_attn, self.img_mlp, of_image, from_image)
-        text = self._added(text, self.txt_attn, self.txt_mlp, of_text, from_text)
+        image = self._added(image, self.img_attn, self.img_mlp, image_parts, from_image)
+        text = self._added(text, self.txt_attn, self.txt_mlp, text_parts, from_text)
         return image, text
 
     def _heads(

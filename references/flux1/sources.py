@@ -7,6 +7,7 @@ are NumPy files in bytes, of uint16 that are bfloat16 bit for bit.
 from __future__ import annotations
 
 import io
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ STATE = "state.json"
 
 
 def shapes(config: Config) -> dict[str, tuple[int, ...]]:
-    """Of the parts of a sample."""
+    """Shapes of the parts of a sample."""
     model = config.model
     latent = (model.channels, model.latent_size, model.latent_size)
     text = (model.text_length, model.text_width)
@@ -44,16 +45,16 @@ def as_bfloat16(values: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class Piece(ABC):
     """A file of samples: what identifies it, its path where it stays in place, and its content: of a file in place the
     index, int64 (5,) a sample; else the samples themselves."""
 
     made_from: dict[str, Any]
     in_place: Path | None
 
+    @abstractmethod
     def contents(self) -> Iterator[bytes]:
         """Bytes of sample after sample."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +83,7 @@ class Encoded(Piece):
             yield np.stack(places, axis=1).astype("<i8").tobytes()
 
     def _places(self, part: str, span: arrow.Span) -> np.ndarray:
-        """Where the numbers begin, behind the head of their NumPy file; the heads of a batch are alike."""
+        """First bytes of the numbers, behind the head of their NumPy file; the heads of a batch are alike."""
         if len(span.first) == 0:
             return span.first
         with self.path.open("rb") as file:
@@ -187,9 +188,9 @@ class Generated(Piece):
     def contents(self) -> Iterator[bytes]:
         """Parts of each sample, then its timestep, int32."""
         model, given = self.config.model, self.config.data
-        prompts, told = mixture.draw(self.samples, self.split)
+        prompts, means = mixture.draw(self.samples, self.split)
         text, pooled = mixture.encodings(model.text_length, model.text_width, model.pooled_width)
-        mean = told / given.scale + given.shift
+        mean = means / given.scale + given.shift
         parts = [as_bfloat16(text[prompts]), as_bfloat16(pooled[prompts]), as_bfloat16(mean)]
         parts.append(as_bfloat16(np.full(mean.shape, mixture.log_variance(given.scale))))
         for row in range(self.samples):

@@ -97,6 +97,15 @@ def test_preparing_goes_on_behind_the_files_that_are_finished(
     assert len(read) == 4
 
 
+@pytest.mark.parametrize("other", ["data.timesteps=4", "data.shift=0.2"])
+def test_data_that_were_generated_with_other_settings_are_refused(
+    prepared: Callable[[str], Path], other: str
+) -> None:
+    config = flux1("flux1_mini", other, f"data_dir={prepared('flux1')}")
+    with pytest.raises(RequestError, match=r"prepared with .*'timesteps': 8.*; flux1_mini asks for"):
+        data.open_samples(config)
+
+
 BROKEN = [
     ("cut", r"00001-of-00002.arrow is no data set .* it has 3000 bytes, and a message ends at 3632"),
     ("empty", "it is empty"),
