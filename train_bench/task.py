@@ -283,6 +283,28 @@ class ServesSamples(ExportsWeights, Protocol):
         """Module that gives the answers: its linear layers may be replaced by quantised ones."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleSheet:
+    """Samples that a generative model has drawn, beside samples of its data, for the report page.
+
+    about     how they were drawn, in sentences for readers
+    rows      by label (a prompt), uint8 (samples, rows, columns, 3) twice: those of the model, and of the data
+    measures  by name, a figure of the model's samples and of the data's
+    """
+
+    about: str
+    rows: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    measures: Mapping[str, tuple[float, float]]
+
+
+class DrawsSamples(Task, Protocol):
+    """Extension of a generative task, whose samples people may look at; optional. Judged by nothing."""
+
+    def draw_samples(self) -> SampleSheet | None:
+        """Samples of the model, once the clock has stopped; None where there is nothing to look at. Every rank takes
+        part, rank 0's answer counts."""
+
+
 class ReportsLearningRates(Task, Protocol):
     """Extension of a task that reports its learning rates; optional."""
 

@@ -3,7 +3,13 @@
 import json
 import shutil
 
+import numpy as np
+
 from tests.judge.campaigns import campaign, log_text, plan
+from train_bench.core import files
+from train_bench.core.job import samples_file
+from train_bench.run.drawn_samples import as_json
+from train_bench.task import SampleSheet
 
 HOSTILE = (
     "</script><script>window.hacked = 1</script>",
@@ -22,6 +28,17 @@ def mini(folder):
     plan(folder)
     (folder / "system.json").write_text(json.dumps({"cores": 2, "operating_system": "Debian"}))
     return folder
+
+
+DRAWN = np.random.default_rng(1).integers(256, size=(5, 3, 3, 3), dtype=np.uint8)
+"""Five images of 3 x 3 that a model may have drawn."""
+
+
+def drawn_samples(folder, run=0):
+    """Samples of a run of that campaign."""
+    rows = {"a bar": (DRAWN, DRAWN[:4]), "a ground whose name is longer than others": (DRAWN[:2], DRAWN[:1])}
+    sheet = SampleSheet(about="Of noise.", rows=rows, measures={"spread": (0.5, 0.25)})
+    files.write_json(samples_file(folder, run), as_json(sheet))
 
 
 def described(folder, submitter, system, *, accelerators, seconds):

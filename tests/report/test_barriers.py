@@ -61,6 +61,13 @@ def with_energy(folder):
     return (folder / "report.html").read_text()
 
 
+def generated(folder):
+    made = pages.mini(folder / "campaign")
+    pages.drawn_samples(made)
+    command("report")([str(made), "--to", str(folder / "report.html")])
+    return (folder / "report.html").read_text()
+
+
 def listed(folder):
     nights(folder / "nights", 3)
     return Pages(folder / "nights", folder / "none.db", None)("/")
@@ -89,7 +96,8 @@ def profiles(_):
 
 
 PAGES = {
-    one.__name__: one for one in (compared, pair, with_energy, listed, reviewed, accepted, profiled, profiles)
+    one.__name__: one
+    for one in (compared, pair, with_energy, generated, listed, reviewed, accepted, profiled, profiles)
 }
 
 

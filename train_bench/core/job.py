@@ -162,9 +162,19 @@ class Job:
         return self.folder / "ranks" / f"run_{self.index}"
 
     @property
+    def samples_file(self) -> Path:
+        """Samples that a generative model has drawn after this run; judged by nothing."""
+        return samples_file(self.folder, self.index)
+
+    @property
     def checkpoints_folder(self) -> Path:
         """Checkpoints for restarts of this run, while it goes on."""
         return self.folder / "checkpoints" / f"run_{self.index}"
+
+
+def samples_file(campaign: Path, index: int) -> Path:
+    """File of the samples that a generative model has drawn after a run, in the folder of its campaign."""
+    return campaign / "ranks" / f"run_{index}" / "samples.json"
 
 
 def exit_file(ranks_folder: Path) -> Path:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from train_bench.core.job import Job
 from train_bench.parallel import Parallel
 from train_bench.progress import Unit
-from train_bench.run import caches, order, processors, rates, replicas, weights
+from train_bench.run import caches, drawn_samples, order, processors, rates, replicas, weights
 from train_bench.run.clock import Clock
 from train_bench.run.events import Log
 from train_bench.task import Task
@@ -75,4 +75,5 @@ def timed_run(
     log.replicas(replicas.compare(parallel))
     if kept is not None:
         log.kept_weights(weights.keep(kept, job, parallel))
+    drawn_samples.keep(task, job, parallel)
     return status

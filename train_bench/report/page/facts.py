@@ -24,6 +24,7 @@ from train_bench.logs.record import EVALUATION, RunRecord
 from train_bench.logs.timeline import Phases, Timeline, as_text, read_timeline
 from train_bench.quality import Threshold
 from train_bench.report.findings import GRADES, once_each
+from train_bench.report.page import samples
 from train_bench.rules import ruleset
 from train_bench.rules.allowed import DIVISIONS
 
@@ -122,8 +123,9 @@ class Entry:
 
     `apart` is the folder if another entry of the round has the same name, else empty. `size` is the number of
     accelerators of the system: from its description, else the ranks of a campaign; None if unknown. `cost` is in the
-    unit of the price, `energy` the mean of the kept runs (None: `energy_reason` says why). `unit` is the time unit of
-    its tables and plots; all numbers here are minutes.
+    unit of the price, `energy` the mean of the kept runs (None: `energy_reason` says why). `samples` are what a
+    generative model drew after one of the runs. `unit` is the time unit of its tables and plots; all numbers here are
+    minutes.
     """
 
     anchor: str
@@ -141,6 +143,7 @@ class Entry:
     energy: Energy | None
     energy_reason: str | None = None
     expected: str | None = None
+    samples: samples.Samples | None = None
     apart: str = ""
     unit: TimeUnit = MINUTES
 
@@ -237,6 +240,7 @@ def entry_of(
         energy=judgement.energy,
         energy_reason=judgement.energy_as_json()["energy_reason"],
         expected=options.expected.get(judgement.location.folder),
+        samples=samples.read(judgement.location.folder, result["runs"]),
     )
 
 

@@ -1,0 +1,76 @@
+"""A generative model is looked at once the clock has stopped; whatever goes wrong, the result stays."""
+
+import base64
+import json
+
+import numpy as np
+import pytest
+
+from tests.run.fakes import FakeTask, OneRank, job
+from tests.run.test_timed_run import keys, run
+from train_bench.run import drawn_samples
+from train_bench.task import SampleSheet
+
+IMAGES = np.arange(2 * 1 * 2 * 3, dtype=np.uint8).reshape(2, 1, 2, 3)
+
+
+def sheet(images=IMAGES):
+    return SampleSheet(
+        about="Of noise.", rows={"a bar": (images, IMAGES[:1])}, measures={"spread": (0.5, 0.25)}
+    )
+
+
+class Drawing(FakeTask):
+    """Draws what it is given, or raises it."""
+
+    def __init__(self, drawn):
+        super().__init__([0.95])
+        self.drawn = drawn
+
+    def draw_samples(self):
+        self._note("draw_samples")
+        if isinstance(self.drawn, Exception):
+            raise self.drawn
+        return self.drawn
+
+
+def written(tmp_path):
+    return json.loads(job(tmp_path).samples_file.read_text())
+
+
+def test_samples_are_drawn_after_the_last_line_of_the_log_and_written_beside_the_ranks(tmp_path):
+    task = Drawing(sheet())
+    status, events = run(tmp_path, task)
+    assert (status, task.diary[-1], keys(events)[-1]) == ("success", "draw_samples", "replicas")
+    (row,) = written(tmp_path)["rows"]
+    assert base64.b64decode(row["drawn"].pop("rgb")) == IMAGES.tobytes()
+    assert row["drawn"] == {"samples": 2, "rows": 1, "columns": 2}
+    assert written(tmp_path)["measures"] == [{"name": "spread", "drawn": 0.5, "data": 0.25}]
+
+
+@pytest.mark.parametrize(
+    ("drawn", "error"),
+    [
+        (ValueError("no decoder"), "ValueError: no decoder"),
+        (sheet(IMAGES / 255), "ValueError: images are float64 (2, 1, 2, 3); needed is uint8"),
+    ],
+)
+def test_a_failure_leaves_the_result_and_is_written_in_their_place(tmp_path, drawn, error):
+    status, events = run(tmp_path, Drawing(drawn))
+    assert (status, keys(events)[-1]) == ("success", "replicas")
+    assert written(tmp_path)["error"].startswith(error)
+
+
+@pytest.mark.parametrize("task", [FakeTask([0.95]), Drawing(None)])
+def test_of_a_task_that_draws_none_nothing_is_written(tmp_path, task):
+    run(tmp_path, task)
+    assert not job(tmp_path).samples_file.exists()
+
+
+def test_every_rank_draws_and_the_first_one_writes(tmp_path):
+    class SecondRank(OneRank):
+        rank = 1
+
+    task = Drawing(sheet())
+    drawn_samples.keep(task, job(tmp_path), SecondRank())
+    assert task.diary == ["draw_samples"] and not job(tmp_path).samples_file.exists()
