@@ -25,10 +25,10 @@ FORMS = (
     ("....", "####", "####", "...."),
     (".##.", ".##.", ".##.", ".##."),
 )
-"""What an image shows, whatever its prompt: a bar that lies, or one that stands."""
+"""Shapes in an image, whatever its prompt: a bar that lies, or one that stands."""
 
 COLOURS = {"red": (1, -1, -1), "green": (-1, 1, -1), "blue": (-1, -1, 1), "white": (1, 1, 1)}
-"""Of a form's pixels, by channel, over `STRENGTH`."""
+"""Values of a bar's pixels, by channel, over `STRENGTH`."""
 
 SIGNS = {"positive": 1.0, "negative": -1.0}
 """Factors of all numbers of an image."""
@@ -41,7 +41,7 @@ WORDS = (*COLOURS, *SIGNS)
 
 STRENGTH = 1.4
 VARIANCE = 0.1
-"""Of every number of an image about its mean, in units of what is trained on."""
+"""Variance of every number of an image about its mean, in units of what is trained on."""
 
 ENCODER_SHARE = 0.2
 """Part of the variance that an encoder leaves open (`logvar`), and that is drawn anew with each use."""
@@ -72,16 +72,22 @@ def encodings(length: int, text_width: int, pooled_width: int) -> tuple[np.ndarr
 
 
 def draw(samples: int, split: str) -> tuple[np.ndarray, np.ndarray]:
-    """The prompts of `samples` images, int64 (samples,), and float64 (samples, 3, 4, 4), the mean that an encoder
-    would tell of each, in units of what is trained on."""
+    """The prompts of `samples` images, int64 (samples,), and the mean of each by an encoder, float64 (samples, 3, 4,
+    4), in units of what is trained on."""
     rng = np.random.default_rng(derive(0, "images", split))
     prompts = rng.integers(len(PROMPTS), size=samples)
     forms = rng.integers(len(FORMS), size=samples)
-    told = math.sqrt((1.0 - ENCODER_SHARE) * VARIANCE)
-    of_each = means()[prompts, forms]
-    return prompts, of_each + told * rng.standard_normal(of_each.shape)
+    deviation = math.sqrt((1.0 - ENCODER_SHARE) * VARIANCE)
+    centres = means()[prompts, forms]
+    return prompts, centres + deviation * rng.standard_normal(centres.shape)
+
+
+def images(prompts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """float64 (samples, 3, 4, 4): an image of the mixture for each of the `prompts`, int64 (samples,)."""
+    centres = means()[prompts, rng.integers(len(FORMS), size=len(prompts))]
+    return centres + math.sqrt(VARIANCE) * rng.standard_normal(centres.shape)
 
 
 def log_variance(scale: float) -> float:
-    """What an encoder's `logvar` is, in units of latents before they are scaled."""
+    """An encoder's `logvar`, in units of latents before they are scaled."""
     return math.log(ENCODER_SHARE * VARIANCE / scale**2)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from train_bench.quality import Quality
-from train_bench.references.flux1 import data
+from train_bench.references.flux1 import data, sampling
 from train_bench.references.flux1.config import Config
 from train_bench.references.flux1.data import Batch
 from train_bench.references.flux1.model import Flux
@@ -18,7 +18,7 @@ from train_bench.references.flux1.recipe import optimizer_of, schedule_of
 from train_bench.references.parts import loading, stream
 from train_bench.references.parts.recompute import recompute
 from train_bench.references.parts.training import TrainingTask, non_finite
-from train_bench.task import DataFacts
+from train_bench.task import DataFacts, SampleSheet
 
 
 class Task(TrainingTask[Config, Batch]):
@@ -79,12 +79,24 @@ class Task(TrainingTask[Config, Batch]):
         errors, count = self.reduce_over_eval(self._errors, start).tolist()
         return Quality(metrics={"eval_loss": errors / count})
 
+    def draw_samples(self) -> SampleSheet | None:
+        """Images of the mixture; latents of encoded images would need the decoder of their encoder."""
+        if self.config.data.origin != "mixture":
+            return None
+        self.forward.eval()
+
+        def velocity(*given: Tensor) -> Tensor:
+            found: Tensor = self.infer(*self._on_device(given))
+            return found.float().cpu()
+
+        return sampling.sheet(self.config, velocity)
+
     def _errors(self, batch: Batch) -> Tensor:
         """float64 (2,): mean squared errors of the samples of a batch, added up, and how many samples these are."""
         text, pooled, latents, noise, times = self._on_device(batch)
         velocity = self.infer(between(latents, noise, times), times, text, pooled)
-        of_each = (velocity.float() - (noise - latents)).square().flatten(1).mean(dim=1)
-        return torch.stack([of_each.double().sum(), of_each.new_tensor(len(of_each), dtype=torch.float64)])
+        errors = (velocity.float() - (noise - latents)).square().flatten(1).mean(dim=1)
+        return torch.stack([errors.double().sum(), errors.new_tensor(len(errors), dtype=torch.float64)])
 
     def _on_device(self, batch: Batch) -> Batch:
         return tuple(part.to(self.parallel.device, non_blocking=True) for part in batch)
