@@ -29,6 +29,7 @@ PICTURES = ROOT / "docs" / "pictures"
 WORK = Path("/tmp/demo")
 PAGE_SIZE = (1200, 1000)
 SERVING_SIZE = (1200, 1250)
+SAMPLES_WIDTH = 700
 
 REVIEWED = ("PYTHON", "OPENBLAS_", "OMP_")
 """Environment variables of a developer's shell, about which a verdict says something."""
@@ -95,6 +96,21 @@ def record_serving() -> None:
         recorded(("verify", "kept"), 100)
         recorded(("serve", "kept"), 100)
     photograph(WORK / "kept_serving" / "serving.html", PICTURES / "serving.png", SERVING_SIZE)
+
+
+def record_samples() -> None:
+    """Samples of flux1_mini on the page of its campaign."""
+    if not (WORK / "generated").exists():
+        recorded(("run", "benchmark=flux1_mini", "output=generated"), 100)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as tools:
+        browser = tools.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": SAMPLES_WIDTH, "height": 900})
+        page.goto((WORK / "generated" / "report.html").as_uri())
+        page.locator("table.samples").screenshot(path=PICTURES / "samples.png")
+        browser.close()
+    compress(PICTURES / "samples.png")
 
 
 def photograph(page: Path, picture: Path, sides: tuple[int, int]) -> None:
@@ -205,6 +221,7 @@ PICTURED: dict[str, Callable[[], None]] = {
     "compare": record_compare,
     "page": record_page,
     "serving": record_serving,
+    "samples": record_samples,
 }
 
 if __name__ == "__main__":
