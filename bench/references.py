@@ -1,5 +1,5 @@
-"""Throughput of each reference's training step at full model size, against a plain loop in torch. Decoders and BERT
-have fewer layers and DLRM smaller tables here, on both sides, so that both fit into memory.
+"""Throughput of each reference's training step at full model size, against a plain loop in torch. Decoders, BERT and
+Flux have fewer layers and DLRM smaller tables here, on both sides, so that both fit into memory.
 
 Both sides train the same model with the same optimizer, numerics, threads and input, which is synthetic and lies ready
 on the device; the plain side is written here as a tutorial would write it: default memory layout, no harness, no
@@ -28,6 +28,7 @@ from plain_models import PlainBert, PlainDCNv2, PlainDLRM, adapt, plain_transduc
 from planned import composed
 from torch.nn import functional
 
+from tests.references.diffusers_flux import DiffusersFlux
 from tests.references.published_decoder import decoder, mixture
 from tests.references.tasks import synthetic
 from train_bench.core.job import Device, Job, Precision
@@ -470,15 +471,40 @@ def transformers_lora(config: Any, samples: tuple[torch.Tensor, torch.Tensor]) -
     return step
 
 
-def _transformers(model: Any, config: Any, samples: torch.Tensor) -> Step:
+def diffusers_flux(config: Any, samples: tuple[torch.Tensor, ...]) -> Step:
+    """The Flux transformer of diffusers with torch's AdamW and clipped gradients."""
+    from train_bench.references.flux1.model import to_patches
+
     given = config.hyperparameters
-    optimizer = torch.optim.AdamW(
+    model = DiffusersFlux(config.model)
+    optimizer = _adamw(model, given)
+    text, pooled, latents, noise, times = samples
+    share = times[:, None, None, None]
+    wanted = to_patches(noise - latents, config.model.patch)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        velocity = model((1 - share) * latents + share * noise, times, text, pooled)
+        functional.mse_loss(velocity, wanted).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), given.opt_gradient_clip_norm)
+        optimizer.step()
+
+    return step
+
+
+def _adamw(model: torch.nn.Module, given: Any) -> torch.optim.AdamW:
+    return torch.optim.AdamW(
         model.parameters(),
         lr=given.opt_base_learning_rate,
         betas=(given.opt_adamw_beta_1, given.opt_adamw_beta_2),
         eps=given.opt_adamw_epsilon,
         weight_decay=given.opt_adamw_weight_decay,
     )
+
+
+def _transformers(model: Any, config: Any, samples: torch.Tensor) -> Step:
+    given = config.hyperparameters
+    optimizer = _adamw(model, given)
 
     def step() -> None:
         optimizer.zero_grad()
@@ -500,6 +526,14 @@ CASES = {
         batch=2048,
         rivals=(Rival("plain loop", plain_dlrm_dcnv2),),
         overrides=("benchmark.model.max_table_rows=100000",),
+    ),
+    "flux1": Case(
+        batch=1,
+        rivals=(Rival("diffusers", diffusers_flux),),
+        overrides=(
+            *("benchmark.model.double_blocks=1", "benchmark.model.single_blocks=2"),
+            *("benchmark.model.width=512", "benchmark.model.heads=4"),
+        ),
     ),
     "gpt_oss_20b": Case(
         batch=1,
