@@ -60,9 +60,9 @@ LAUNCHERS = {
 SEED = 4711
 RUNS = 5
 
-# Findings unrelated to a fault: a short run is short and misses its target, a machine may be busy, and files
-# may not be committed yet.
-BESIDES = {"target", "short", "processor_wait", "revision"}
+# Findings unrelated to a fault: a short run is short and misses its target, a machine may be busy, files may not be
+# committed yet, and PYTHONPATH names this checkout.
+BESIDES = {"target", "short", "processor_wait", "revision", "environment"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
