@@ -39,13 +39,17 @@ class Bug:
     ranks: bool = False
 
 
-ALL = ("resnet", "bert", "unet3d", "dlrm", "ssd", "rnnt", "maskrcnn", "minigo", "llama31_8b", "gpt_oss_20b")
+ALL = (
+    *("resnet", "bert", "unet3d", "dlrm", "ssd", "rnnt", "maskrcnn", "minigo", "llama31_8b", "gpt_oss_20b"),
+    "flux1",
+)
 TRAINED = tuple(name for name in ALL if name != "minigo")
+SHUFFLED = tuple(name for name in TRAINED if name != "flux1")
 MOMENTUM = ("resnet", "unet3d", "ssd", "maskrcnn", "minigo")
 LAMB = ("bert", "rnnt")
 DECODERS = ("llama31_8b", "gpt_oss_20b")
-ADAPTIVE = (*LAMB, *DECODERS)
-DECAYED = ("resnet", "bert", "ssd", "rnnt", "maskrcnn", "minigo", *DECODERS)
+ADAPTIVE = (*LAMB, *DECODERS, "flux1")
+DECAYED = ("resnet", "bert", "ssd", "rnnt", "maskrcnn", "minigo", *DECODERS, "flux1")
 BATCH_NORM = ("resnet", "ssd", "minigo", "maskrcnn")
 IMAGES = ("resnet", "ssd", "maskrcnn")
 CLIPPED = ADAPTIVE
@@ -106,7 +110,7 @@ def _optimizers() -> list[Any]:
 
 def epsilon(reference: str) -> None:
     """Ten times the epsilon of Adam or LAMB."""
-    name = "eps" if reference in DECODERS else "epsilon"
+    name = "epsilon" if reference in LAMB else "eps"
     _options(reference, lambda group: group.update({name: 10 * group[name]}))
 
 
@@ -218,6 +222,9 @@ def running_momentum(reference: str) -> None:
 
 def norm_epsilon(reference: str) -> None:
     """Ten times the epsilon of a norm."""
+    if reference == "flux1":
+        _flux("model").LAYER_NORM_EPSILON *= 10
+        return
     kinds = (
         nn.modules.batchnorm._BatchNorm,
         nn.LayerNorm,
@@ -373,7 +380,8 @@ def slower_rotations(reference: str) -> None:
     """The base of the rotations of positions is a hundredth larger."""
 
     def change(config: Any) -> None:
-        config.model.rope_base *= 1.01
+        name = "theta" if reference == "flux1" else "rope_base"
+        setattr(config.model, name, 1.01 * getattr(config.model, name))
 
     _with_config(reference, change)
 
@@ -461,6 +469,167 @@ def average_lags(reference: str) -> None:
     module.follow = lambda average, model, factor: proper(average, model, factor + 0.01)
 
 
+def _flux(module: str) -> Any:
+    return importlib.import_module(f"train_bench.references.flux1.{module}")
+
+
+def time_unscaled(_: str) -> None:
+    """The time is embedded as it is, and not a thousand times it."""
+    _flux("model").TIME_FACTOR = 1.0
+
+
+def sines_first(_: str) -> None:
+    """Sines of the time come before its cosines."""
+    model = _flux("model")
+    proper = model.time_embedding
+    model.time_embedding = lambda time, width: proper(time, width).roll(width // 2, dims=1)
+
+
+def missing_gate(_: str) -> None:
+    """Attention of double blocks is added as it is."""
+
+    def added(tokens: Any, attention: Any, mlp: Any, modulation: Any, mixed: Any) -> Any:
+        _, _, _, shift, scale, gate = modulation
+        tokens = tokens + attention.proj(mixed)
+        return tokens + gate * mlp(_flux("model").modulated(tokens, shift, scale))
+
+    _flux("model").DoubleBlock._added = staticmethod(added)
+
+
+def scale_alone(_: str) -> None:
+    """Modulated norms are multiplied by the scale, and not by one and it."""
+    model = _flux("model")
+    proper = model.modulated
+    model.modulated = lambda hidden, shift, scale: proper(hidden, shift, scale - 1)
+
+
+def text_after_image(_: str) -> None:
+    """Positions are those of image tokens first."""
+    _positions(lambda table, shape: table.roll(-shape.text_length, dims=0))
+
+
+def swapped_positions(_: str) -> None:
+    """Rows and columns are taken for each other."""
+
+    def swapped(table: Any, shape: Any) -> Any:
+        side = shape.latent_size // shape.patch
+        text, image = table[: shape.text_length], table[shape.text_length :]
+        return torch.cat([text, image.view(side, side, -1).transpose(0, 1).flatten(0, 1)])
+
+    _positions(swapped)
+
+
+def _positions(change: Callable[[Any, Any], Any]) -> None:
+    model = _flux("model")
+    proper = model.rotations
+    model.rotations = lambda shape, like: tuple(change(table, shape) for table in proper(shape, like))
+
+
+def patch_order(_: str) -> None:
+    """Columns of a patch come before its rows, where latents are cut and not where they are put together."""
+    model = _flux("model")
+    proper = model.to_patches
+    model.to_patches = lambda latents, patch: (
+        proper(latents, patch).unflatten(2, (latents.shape[1], patch, patch)).transpose(3, 4).flatten(2)
+    )
+
+
+def heads_not_normed(_: str) -> None:
+    """Queries and keys are attended with as they are."""
+    _flux("model").QKNorm.forward = lambda self, qkv, heads: (
+        qkv.unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+    )
+
+
+def pooled_left_out(_: str) -> None:
+    """Time and the words alone tell of a prompt."""
+    network = _flux("model").Flux
+    proper = network.forward
+    network.forward = lambda self, latents, time, text, pooled: proper(
+        self, latents, time, text, torch.zeros_like(pooled)
+    )
+
+
+def target_sign(_: str) -> None:
+    """Training is towards the velocity from noise to image."""
+    proper = nn.functional.mse_loss
+    nn.functional.mse_loss = lambda velocity, wanted: proper(velocity, -wanted)  # type: ignore[assignment]
+
+
+def dropped_in_evaluation(_: str) -> None:
+    """Prompts are dropped in an evaluation as in training."""
+    batches = _flux("data").BatchSet
+    proper = batches._evaluated
+
+    def evaluated(self: Any, index: int) -> Any:
+        text, pooled, *others = proper(self, index)
+        if np.random.default_rng(index).random() < self.config.data.drop_prompts:
+            text, pooled = self.empty
+        return text, pooled, *others
+
+    batches._evaluated = evaluated
+
+
+def never_dropped(reference: str) -> None:
+    """Every training sample has its prompt."""
+
+    def change(config: Any) -> None:
+        config.data.drop_prompts = 0.0
+
+    _with_config(reference, change)
+
+
+def times_of_a_normal(_: str) -> None:
+    """Times are logistic functions of a normal, as other flow models draw them."""
+    batches = _flux("data").BatchSet
+    proper = batches._trained
+
+    def trained(self: Any, index: int, position: int) -> Any:
+        *others, _ = proper(self, index, position)
+        return *others, 1 / (1 + np.exp(-np.random.default_rng(position).standard_normal()))
+
+    batches._trained = trained
+
+
+def latents_of_the_mean(_: str) -> None:
+    """What the encoder leaves open is left out."""
+    batches = _flux("data").BatchSet
+    proper = batches._drawn
+
+    def drawn(self: Any, index: int, rng: Any) -> Any:
+        _, noise = proper(self, index, rng)
+        mean = _flux("data")._numbers(self.stored.part(index, 2))
+        given = self.config.data
+        return np.float32(given.scale) * (mean - np.float32(given.shift)), noise
+
+    batches._drawn = drawn
+
+
+def scaled_before_shifted(_: str) -> None:
+    """A latent is scaled first and shifted then."""
+    batches = _flux("data").BatchSet
+    proper = batches._drawn
+
+    def drawn(self: Any, index: int, rng: Any) -> Any:
+        latent, noise = proper(self, index, rng)
+        given = self.config.data
+        return latent + np.float32((given.scale - 1) * given.shift), noise
+
+    batches._drawn = drawn
+
+
+def late_timesteps(_: str) -> None:
+    """Timesteps of the evaluation are counted from 1."""
+    batches = _flux("data").BatchSet
+    proper = batches._evaluated
+
+    def evaluated(self: Any, index: int) -> Any:
+        *others, time = proper(self, index)
+        return *others, time + 1 / self.config.data.timesteps
+
+    batches._evaluated = evaluated
+
+
 def gradients_of_one_rank(reference: str) -> None:
     """Each rank trains alone."""
     PLANTED.enter_context(of_launchers.no_average("torchrun"))
@@ -494,9 +663,30 @@ BUGS: dict[str, Bug] = {
     "unbiased variance": Bug(plant=unbiased_variance, references=BATCH_NORM),
     "running momentum": Bug(plant=running_momentum, references=BATCH_NORM),
     "norm epsilon x10": Bug(
-        plant=norm_epsilon, references=("resnet", "bert", "ssd", "minigo", "unet3d", *DECODERS)
+        plant=norm_epsilon, references=("resnet", "bert", "ssd", "minigo", "unet3d", *DECODERS, "flux1")
     ),
-    "slower rotations": Bug(plant=slower_rotations, references=DECODERS),
+    "slower rotations": Bug(plant=slower_rotations, references=(*DECODERS, "flux1")),
+    **{
+        name: Bug(plant=plant, references=("flux1",))
+        for name, plant in {
+            "time scaled by 1": time_unscaled,
+            "sines first": sines_first,
+            "gate missing": missing_gate,
+            "scale without 1": scale_alone,
+            "text after image": text_after_image,
+            "positions swapped": swapped_positions,
+            "patch order": patch_order,
+            "heads not normed": heads_not_normed,
+            "pooled left out": pooled_left_out,
+            "target sign": target_sign,
+            "drop in evaluation": dropped_in_evaluation,
+            "never dropped": never_dropped,
+            "times of a normal": times_of_a_normal,
+            "latents of the mean": latents_of_the_mean,
+            "scaled before shifted": scaled_before_shifted,
+            "timesteps from 1": late_timesteps,
+        }.items()
+    },
     "shares of all experts": Bug(plant=shares_of_all_experts, references=("gpt_oss_20b",)),
     "window a token short": Bug(plant=shorter_window, references=("gpt_oss_20b",)),
     "leaking rectifier": Bug(
@@ -507,7 +697,7 @@ BUGS: dict[str, Bug] = {
     "micro-batches summed": Bug(plant=summed_gradients, references=TRAINED, changes=ACCUMULATED),
     "wrong mask rate": Bug(plant=wrong_mask_rate, references=("bert",)),
     "one lost sample": Bug(plant=one_lost_sample, references=TRAINED),
-    "no shuffle": Bug(plant=no_shuffle, references=TRAINED),
+    "no shuffle": Bug(plant=no_shuffle, references=SHUFFLED),
     "swapped channels": Bug(plant=swapped_channels, references=(*IMAGES, "minigo")),
     "other means": Bug(plant=other_means, references=("resnet", "maskrcnn")),
     "no augmentation": Bug(plant=no_augmentation, references=("resnet", "unet3d", "ssd")),

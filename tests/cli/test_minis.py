@@ -73,6 +73,14 @@ def the_official_checker_accepts_the_log_of_a_run_that_wins(run, scratch):
     assert official_verdict(scratch / "result_0.txt")
 
 
+def samples_of_the_trained_model_are_those_of_their_prompts_and_on_the_page(run, scratch):
+    drawn = json.loads((run.folder / "ranks" / "run_0" / "samples.json").read_text())
+    assert drawn["measures"][0]["name"] == "share whose nearest mean is one of their prompt"
+    assert drawn["measures"][0]["drawn"] > 0.98
+    page = (run.folder / "report.html").read_text()
+    assert "8 images that the model drew for: negative blue" in page
+
+
 MINIS = (
     Mini("bert", {"value": 0.3}, convergence_is_counted_in_samples),
     Mini(
@@ -80,6 +88,12 @@ MINIS = (
         {"value": 0.5},
         samples_are_those_of_the_part_of_the_epoch_that_was_trained,
         further=a_better_quality_than_that_of_the_kept_weights_is_found,
+    ),
+    Mini(
+        "flux1",
+        {"value": 0.9},
+        convergence_is_counted_in_samples,
+        further=samples_of_the_trained_model_are_those_of_their_prompts_and_on_the_page,
     ),
     Mini("maskrcnn", {"BBOX": 0.2, "SEGM": 0.2}),
     Mini(  # two of its dozen generations show what the log says; that they lead to the target takes minutes

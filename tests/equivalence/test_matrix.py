@@ -15,12 +15,12 @@ RANKS = (f"{PARTS}=2", f"{TWO} {PARTS}=1")
 """Two micro-batches of one rank, and one of each of two: batch norms see the same."""
 
 MATRIX = {
-    "two ranks": (*RANKS, ("bert", "dlrm", "dlrm_dcnv2", "unet3d", "gpt_oss_20b")),
+    "two ranks": (*RANKS, ("bert", "dlrm", "dlrm_dcnv2", "unet3d", "gpt_oss_20b", "flux1")),
     "horovod": (TWO, "launcher=horovod", ("resnet", "rnnt")),
     "deepspeed": (TWO, "launcher=deepspeed", ("bert", "ssd")),
     "ZeRO 2": (TWO, "launcher=deepspeed launcher.zero_stage=2", ("unet3d",)),
-    "divided weights": (TWO, "launcher.shard=fsdp", ("llama31_8b", "maskrcnn", "retinanet")),
-    "compiled": ("", "benchmark.compile=true", ("resnet", "dlrm")),
+    "divided weights": (TWO, "launcher.shard=fsdp", ("llama31_8b", "maskrcnn", "retinanet", "flux1")),
+    "compiled": ("", "benchmark.compile=true", ("resnet", "dlrm", "flux1")),
     "layout": ("", "benchmark.model.channels_last=false", ("resnet",)),
 }
 
