@@ -216,6 +216,16 @@ def test_flop_of_a_bert_layer_are_in_the_closed_form():
     assert dry(config).flop["layers"] == (shape.layers * layer, 2 * shape.layers * layer)
 
 
+def test_every_row_that_dlrm_dcnv2_looks_up_has_a_gradient_until_the_update():
+    config, step = mini("dlrm_dcnv2_mini"), dry_mini("dlrm_dcnv2_mini")
+    model = config.model
+    width = model.bottom[-1]
+    dense = step.trainable - width * sum(model.table_rows)
+    of_bags = sum(rows for rows in model.multi_hot if rows > 1)
+    joined = 1 + len(model.table_rows)  # a table's single row is a part of the gradient of the interaction's input
+    assert step.memory["gradients"] == 4 * (dense + step.samples * width * (of_bags + joined))
+
+
 def test_flop_of_the_interaction_of_dlrm_are_in_the_closed_form():
     config = mini("dlrm_mini")
     shape, vectors = config.model, len(config.model.rows) + 1

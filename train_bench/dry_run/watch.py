@@ -69,8 +69,9 @@ class Watch(TorchDispatchMode):
         if func is torch.ops.aten._local_scalar_dense.default and self._phase == "build":
             return 0.0  # start weights have no values, so random numbers are not used
         if func.overloadpacket is torch.ops.aten._sparse_coo_tensor_with_dims_and_tensors:
-            self._sparse.append((args, kwargs))  # a sparse meta tensor does not keep its components
-            self.name(tree_leaves((args, kwargs)), "gradients", of="temporary")
+            self._hold_sparse((args, kwargs))
+        if func.overloadpacket is torch.ops.aten._embedding_bag_backward and args[9]:
+            self._hold_sparse(_rows_of_lookups(*args[:2]))
         result = func(*args, **kwargs)
         if func.overloadpacket is torch.ops.aten.mkldnn_rnn_layer:
             steps, samples, inputs = args[0].shape
@@ -83,6 +84,11 @@ class Watch(TorchDispatchMode):
             self.flop[self._phase, part] += formula(*args, **kwargs, out_val=result)
         self._see(result)
         return result
+
+    def _hold_sparse(self, components: Any) -> None:
+        """Keep the components of a sparse gradient until the update: a sparse meta tensor does not."""
+        self._sparse.append(components)
+        self.name(tree_leaves(components), "gradients", of="temporary")
 
     def _see(self, result: Any) -> None:
         for tensor in tree_leaves(result):
@@ -175,6 +181,12 @@ class Watch(TorchDispatchMode):
         if self._depth == 0:
             mark(tree_leaves(result), self._part)
             self._part = OUTSIDE
+
+
+def _rows_of_lookups(gradient: Tensor, indices: Tensor) -> Tensor:
+    """Values of the sparse gradient of an embedding bag, whose kernel makes them unseen: a row of the table for each
+    row that was looked up."""
+    return gradient.new_empty(len(indices), gradient.shape[1])
 
 
 def part_of(name: str) -> str:
