@@ -106,7 +106,7 @@ def through_harness(config: Config, job: Job) -> float:
 def bare(config: Config, job: Job, epochs: int) -> float:
     """Seconds of the same training in a plain loop, from opening the data to the last evaluation."""
     torch.manual_seed(derive(SEED, "weights"))
-    layout = torch.channels_last if config.model.channels_last else torch.contiguous_format
+    layout = torch.contiguous_format if config.model.channels_last is False else torch.channels_last
     model = ResNet(config.model).to(memory_format=layout)
     optimizer, schedule = optimizer_of(model, config.hyperparameters), schedule_of(config)
     means = torch.tensor(config.data.means).view(1, 3, 1, 1)

@@ -122,7 +122,7 @@ def bare(job: Job) -> float:
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if GPU else "gloo")
     torch.manual_seed(derive(job.seed, "weights"))
-    layout = torch.channels_last if config.model.channels_last else torch.contiguous_format
+    layout = torch.contiguous_format if config.model.channels_last is False else torch.channels_last
     model = ResNet(config.model).to(device).to(memory_format=layout)
     optimizer, schedule = optimizer_of(model, config.hyperparameters), schedule_of(config)
     local = [rank] if GPU else None

@@ -35,6 +35,11 @@ class Parallel(Protocol):
     def data_ranks(self) -> int:
         """Number of data-parallel ranks: the parts of a batch."""
 
+    @property
+    def channels_last(self) -> bool:
+        """Whether convolutions of the job's numerics on this device are faster on images in `channels_last` than on
+        contiguous ones."""
+
     def batch_norm(self, model: torch.nn.Module, *, ranks: int) -> torch.nn.Module:
         """Let batch-norm layers take their statistics over groups of `ranks` neighbouring ranks;
         called before `wrap`. One rank needs no communication and changes nothing."""

@@ -129,9 +129,9 @@ def ways_of(reference: str) -> dict[str, Way]:
         "two ranks": Way(ranks=2),
         "not accumulated": Way(),
     }
-    layout = plan_of(reference).jobs[0].config["model"].get("channels_last")
-    if layout is not None:
-        other = f"benchmark.model.channels_last={str(not layout).lower()}"
+    model = plan_of(reference).jobs[0].config["model"]
+    if "channels_last" in model:
+        other = f"benchmark.model.channels_last={str(model['channels_last'] is False).lower()}"
         ways["layout"] = Way(changes=(*ACCUMULATED, other))
     return ways
 

@@ -55,6 +55,11 @@ class TorchParallel:
         """All ranks."""
         return self.size
 
+    @property
+    def channels_last(self) -> bool:
+        """On CPUs, and on GPUs with Tensor Cores; in fp32 an H100 is up to 15 % faster on contiguous images."""
+        return self.device.type != "cuda" or self.precision is not Precision.fp32
+
     def _meet(self) -> None:
         """Open the process group, unless this is the only rank."""
         if self.size > 1:

@@ -50,7 +50,7 @@ class Model:
     num_classes                 categories and the background
     anchor_sizes                pixels, one per level of the pyramid from the finest (one more than stages)
     canonical_size              RoIs of this side (pixels) are pooled from the third level, as in the FPN paper
-    channels_last               memory layout; changes no number beyond rounding
+    channels_last               memory layout; None: the faster one; changes no number beyond rounding
     """
 
     stem_width: int = 64
@@ -68,7 +68,7 @@ class Model:
     num_classes: int = 81
     anchor_sizes: list[int] = field(default_factory=lambda: [32, 64, 128, 256, 512])
     canonical_size: float = 224.0
-    channels_last: bool = True
+    channels_last: bool | None = None
 
 
 @dataclass(slots=True, kw_only=True)

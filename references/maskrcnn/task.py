@@ -18,6 +18,7 @@ from train_bench.references.maskrcnn.order import ByOrientation, tall
 from train_bench.references.maskrcnn.quality import results
 from train_bench.references.maskrcnn.recipe import optimizer_of, schedule_of
 from train_bench.references.parts import coco_ap, prepared, stream
+from train_bench.references.parts.layout import layout_of
 from train_bench.references.parts.training import TrainingTask
 from train_bench.task import DataFacts
 
@@ -36,7 +37,7 @@ class Task(TrainingTask[Config, Batch]):
             )
         self._schedule = schedule_of(config)
         self.tensor_names = tensor_names(len(config.model.widths))  # layers that start from random weights
-        self._layout = torch.channels_last if config.model.channels_last else torch.contiguous_format
+        self._layout = layout_of(config.model.channels_last, self.parallel)
         model = Detector(config)
         file = config.start_weights_file()
         if file is not None:

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from train_bench.quality import Quality
 from train_bench.references.parts import backbone_weights, box_quality, coco, coco_ap, loading, stream
+from train_bench.references.parts.layout import layout_of
 from train_bench.references.parts.serving import ServesEvaluationSet
 from train_bench.references.parts.training import non_finite
 from train_bench.task import DataFacts
@@ -81,7 +82,7 @@ class DetectionTask(ServesEvaluationSet[C, B]):
             255.0 * torch.tensor(values, device=device).view(1, 3, 1, 1)
             for values in (config.data.means, config.data.deviations)
         )
-        self.layout = torch.channels_last if config.model.channels_last else torch.contiguous_format
+        self.layout = layout_of(config.model.channels_last, self.parallel)
         file = config.start_weights_file()
         if file is not None:
             backbone_weights.load(network.get_submodule("backbone"), file, unused=unused)

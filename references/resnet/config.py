@@ -53,7 +53,7 @@ class Model:
     same_padding                pad 3x3 layers of stride 2 as TensorFlow's "same" does, where the size is even at the
                                 bottom and right alone; false: on all sides
     truncated_init              draw convolution weights from a normal truncated at two deviations
-    channels_last               memory layout; changes no number beyond rounding
+    channels_last               memory layout; None: the faster one; changes no number beyond rounding
     """
 
     stem_width: int
@@ -67,7 +67,7 @@ class Model:
     num_classes: int
     same_padding: bool = False
     truncated_init: bool = True
-    channels_last: bool = True
+    channels_last: bool | None = None
 
 
 @dataclass(slots=True, kw_only=True)

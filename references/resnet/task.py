@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from train_bench.quality import Quality
 from train_bench.references.parts import loading, stream
+from train_bench.references.parts.layout import layout_of
 from train_bench.references.parts.serving import ServesEvaluationSet
 from train_bench.references.parts.training import non_finite
 from train_bench.references.resnet import data, examples
@@ -27,7 +28,7 @@ class Task(ServesEvaluationSet[Config, examples.Batch]):
     def build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         config, parallel = self.config, self.parallel
         self._schedule = schedule_of(config)
-        self._layout = torch.channels_last if config.model.channels_last else torch.contiguous_format
+        self._layout = layout_of(config.model.channels_last, parallel)
         self._means = torch.tensor(config.data.means, device=parallel.device).view(1, 3, 1, 1)
         network: nn.Module = ResNet(config.model).to(parallel.device).to(memory_format=self._layout)
         self.tensor_names = tensor_names(network)  # 161 for ResNet-50

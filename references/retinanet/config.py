@@ -44,7 +44,7 @@ class Model:
     num_classes               without a background
     anchor_size               pixels of the smallest anchor of the finest level; doubles from level to level
     start_weights             file of backbone weights, in `data_dir` unless absolute; None: random
-    channels_last             memory layout; changes no number beyond rounding
+    channels_last             memory layout; None: the faster one; changes no number beyond rounding
     """
 
     image_size: int = 800
@@ -62,7 +62,7 @@ class Model:
     num_classes: int = 264
     anchor_size: int = 32
     start_weights: str | None = None
-    channels_last: bool = True
+    channels_last: bool | None = None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -46,7 +46,7 @@ class Model:
     scales               pixels; one more than there are maps
     aspect_ratios        per map: further shapes, each with its transpose
     start_weights        file of backbone weights, in `data_dir` unless absolute; None: random
-    channels_last        memory layout; changes no number beyond rounding
+    channels_last        memory layout; None: the faster one; changes no number beyond rounding
     """
 
     image_size: int
@@ -64,7 +64,7 @@ class Model:
     scales: list[int]
     aspect_ratios: list[list[int]]
     start_weights: str | None = None
-    channels_last: bool = True
+    channels_last: bool | None = None
 
 
 @dataclass(slots=True, kw_only=True)

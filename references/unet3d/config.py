@@ -45,12 +45,12 @@ class Model:
 
     channels        per resolution, the finest first; each one after the first halves the volume's sides
     num_classes     background included
-    channels_last   memory layout; changes no number beyond rounding
+    channels_last   memory layout; None: the faster one; changes no number beyond rounding
     """
 
     channels: list[int]
     num_classes: int = 3
-    channels_last: bool = True
+    channels_last: bool | None = None
 
 
 @dataclass(slots=True, kw_only=True)

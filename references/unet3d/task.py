@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from train_bench.errors import RequestError
 from train_bench.quality import Quality
 from train_bench.references.parts import loading
+from train_bench.references.parts.layout import layout_of
 from train_bench.references.parts.serving import ServesEvaluationSet
 from train_bench.references.parts.training import non_finite
 from train_bench.references.unet3d import data, quality
@@ -34,7 +35,7 @@ class Task(ServesEvaluationSet[Config, data.Batch]):
         window = quality.as_shape(hyperparameters.validation_input_shape)
         self._importance = quality.importance(window).to(device)
         self._strides = quality.strides_of(window, hyperparameters.validation_overlap)
-        layout = torch.channels_last_3d if config.model.channels_last else torch.contiguous_format
+        layout = layout_of(config.model.channels_last, self.parallel, dims=3)
         model: nn.Module = UNet3D(config.model).to(device).to(memory_format=layout)
         self.tensor_names = tensor_names(model)  # 50 for the full model
         return model, optimizer_of(model, hyperparameters)

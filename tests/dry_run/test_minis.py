@@ -222,7 +222,8 @@ def test_every_row_that_dlrm_dcnv2_looks_up_has_a_gradient_until_the_update():
     width = model.bottom[-1]
     dense = step.trainable - width * sum(model.table_rows)
     of_bags = sum(rows for rows in model.multi_hot if rows > 1)
-    joined = 1 + len(model.table_rows)  # a table's single row is a part of the gradient of the interaction's input
+    # A table's single row is a part of the gradient of the interaction's input.
+    joined = 1 + len(model.table_rows)
     assert step.memory["gradients"] == 4 * (dense + step.samples * width * (of_bags + joined))
 
 

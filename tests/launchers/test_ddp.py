@@ -68,6 +68,16 @@ def test_precision_decides_the_numerics_of_forward_and_inference(precision, dtyp
         assert not outputs.requires_grad
 
 
+def test_images_are_in_channels_last_but_for_fp32_on_a_gpu():
+    parallel = alone()
+    assert parallel.channels_last
+    parallel.device = torch.device("cuda")
+    found = {}
+    for parallel.precision in Precision:
+        found[parallel.precision.name] = parallel.channels_last
+    assert found == {"fp32": False, "tf32": True, "bf16": True, "fp16": True}
+
+
 def test_tf32_is_refused_on_a_cpu():
     with pytest.raises(LaunchError, match="needs a GPU"):
         alone(precision=Precision.tf32)

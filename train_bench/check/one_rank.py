@@ -34,6 +34,11 @@ class OneRank:
         """All ranks."""
         return self.size
 
+    @property
+    def channels_last(self) -> bool:
+        """On a CPU they are."""
+        return True
+
     def batch_norm(self, model: torch.nn.Module, *, ranks: int) -> torch.nn.Module:
         """Unchanged."""
         return model
