@@ -1,4 +1,4 @@
-"""Promises of `train-bench startup` and of its store, measured with a made-up model: residency, order of the levels,
+"""Promises of `train-bench startup` and of its store, measured with a synthetic model: residency, order of the levels,
 sharing, refusals, leases.
 
     python bench/starts.py [SIZE] [ROUNDS]     # default: 1GB 10, on the disk of the user's cache folder
@@ -22,7 +22,7 @@ from train_bench.errors import RequestError
 from train_bench.plan import discover
 from train_bench.report import startup as report
 from train_bench.report.console import make_console
-from train_bench.startup import ladder, made_up, page_cache
+from train_bench.startup import ladder, page_cache, synthetic
 from train_bench.startup.ladder import Subject
 from train_bench.startup.scratch import scratch_folder
 from train_bench.startup.started import start
@@ -52,7 +52,7 @@ def main(size: str = "1GB", rounds: str = "10", disk: str | None = None) -> None
     parent = discover.cache() / "startup" if disk is None else Path(disk)
     with scratch_folder(parent) as on_disk, scratch_folder(Path("/dev/shm")) as in_memory:
         page_cache.refuse_memory(on_disk)
-        subject = made_up.make(made_up.layers_of(size), on_disk, name=f"made-up model of {size}")
+        subject = synthetic.make(synthetic.layers_of(size), on_disk, name=f"synthetic model of {size}")
         tiers = Tier(on_disk / "store"), Tier(in_memory / "store")
         measured = ladder.measure(
             subject, ladder.LEVELS, int(rounds), disk=tiers[0], memory=tiers[1], done=tell

@@ -411,7 +411,7 @@ def _verify(rng: random.Random, material: Material) -> list[str]:
 
 def _startup(rng: random.Random, material: Material) -> list[str]:
     """Nothing that would be started: campaigns here have no verified weights, and values are no sizes."""
-    words = [_folder(rng, material)] if rng.random() < 0.7 else ["--made-up", rng.choice(VALUES)]
+    words = [_folder(rng, material)] if rng.random() < 0.7 else ["--synthetic", rng.choice(VALUES)]
     words += _maybe(rng, "--run", rng.choice(VALUES)) + _maybe(rng, "--rounds", rng.choice(VALUES))
     words += _maybe(rng, "--levels", rng.choice(("L1", "L0,L4", "L7", "", ",")))
     words += _maybe(rng, "--disk", str(material.to / "disk")) + _maybe(rng, "--memory", str(material.to))

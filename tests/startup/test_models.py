@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from train_bench.errors import LaunchError
 from train_bench.startup import models, process
-from train_bench.startup.models import Loader, MadeUpModel, digest, first_outputs
+from train_bench.startup.models import Loader, SyntheticModel, digest, first_outputs
 
 
 class SmallModel:
@@ -165,9 +165,9 @@ def test_a_process_draws_weights_loads_them_and_answers_alike(tmp_path, monkeypa
     assert [*same["times"]] == ["loaded"]
 
 
-def test_activations_of_a_made_up_model_keep_their_size(monkeypatch):
+def test_activations_of_a_synthetic_model_keep_their_size(monkeypatch):
     monkeypatch.setattr("torch.set_num_threads", lambda count: None)
-    model = MadeUpModel(layers=30, seed=1)
+    model = SyntheticModel(layers=30, seed=1)
     model.build()
     model.draw()
     activations = model.batch

@@ -1,9 +1,8 @@
-"""The store of weights: what it takes, who holds what, and what goes first."""
+"""The store of weights: what it takes, who holds what, and what is evicted."""
 
 import contextlib
 import errno
 import hashlib
-import itertools
 import os
 import signal
 import subprocess
@@ -37,7 +36,7 @@ def weights(folder, number, size=1000):
 
 @pytest.fixture
 def tier(tmp_path):
-    return Tier(tmp_path / "tier", clock=itertools.count(1).__next__)
+    return Tier(tmp_path / "tier")
 
 
 def test_admitted_weights_are_those_of_the_file_by_their_digest_and_cannot_be_written(tier, tmp_path):
@@ -101,46 +100,17 @@ def test_weights_that_are_not_there_are_not_leased(tier):
         pytest.fail("leased")
 
 
-def test_what_was_leased_longest_ago_is_evicted_first(tmp_path):
-    three = [weights(tmp_path, number) for number in range(3)]
-    size = three[0][0].stat().st_size
-    tier = Tier(tmp_path / "tier", capacity=2 * size, clock=itertools.count(1).__next__)
-    for path, digest in three[:2]:
+def test_leased_weights_are_not_evicted_and_those_that_nobody_holds_are(tier, tmp_path):
+    (held, other) = (weights(tmp_path, number) for number in range(2))
+    for path, digest in (held, other):
         tier.admit(path, digest)
-        with tier.lease(digest):
-            pass
-    with tier.lease(three[0][1]):
-        pass
-    tier.admit(*three[2])
-    assert {*tier.digests()} == {three[0][1], three[2][1]}
-
-
-def test_leased_weights_are_not_evicted_and_those_that_nobody_holds_are(tmp_path):
-    three = [weights(tmp_path, number) for number in range(3)]
-    size = three[0][0].stat().st_size
-    tier = Tier(tmp_path / "tier", capacity=2 * size, clock=itertools.count(1).__next__)
-    for path, digest in three[:2]:
-        tier.admit(path, digest)
-    with tier.lease(three[0][1]) as first:
-        with tier.lease(three[1][1]):
-            with pytest.raises(RequestError, match=f"has no room for {size:,} bytes"):
-                tier.admit(*three[2])
-            assert not tier.evict(three[0][1])
-            assert {*tier.digests()} == {three[0][1], three[1][1]}
-        tier.admit(*three[2])
-        assert first.is_file()
-    assert {*tier.digests()} == {three[0][1], three[2][1]}
-    assert tier.evict(three[0][1])
-    assert not tier.evict(three[0][1])
-
-
-def test_weights_above_the_capacity_are_refused_and_evict_nothing(tmp_path):
-    small, large = weights(tmp_path, 1), weights(tmp_path, 2, size=5000)
-    tier = Tier(tmp_path / "tier", capacity=small[0].stat().st_size)
-    tier.admit(*small)
-    with pytest.raises(RequestError, match="whose capacity is"):
-        tier.admit(*large)
-    assert tier.digests() == [small[1]]
+    with tier.lease(held[1]) as path:
+        assert not tier.evict(held[1])
+        assert tier.evict(other[1])
+        assert path.is_file()
+    assert tier.evict(held[1])
+    assert not tier.evict(held[1])
+    assert tier.digests() == []
 
 
 def test_a_process_that_is_killed_frees_its_lease(tier, tmp_path):

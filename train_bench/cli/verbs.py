@@ -84,7 +84,7 @@ GROUPS: dict[str, tuple[Verb, ...]] = {
         Verb(
             "startup",
             "CAMPAIGN",
-            "Time starts with trained weights up to the first right answer, cold to warm; --made-up SIZE",
+            "Time starts with trained weights up to the first right answer, cold to warm; --synthetic SIZE",
         ),
         Verb(
             "accept",
@@ -166,7 +166,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "equivalent": ("equivalent benchmark=resnet_mini precision=bf16",),
     "forecast": ("forecast benchmark=resnet_mini",),
     "profile": ("profile benchmark=resnet_mini", "profile benchmark=resnet_mini --bound", "profile demo"),
-    "startup": ("startup kept", "startup --made-up 10MB,100MB,1GB"),
+    "startup": ("startup kept", "startup --synthetic 10MB,100MB,1GB"),
     "accept": (
         "accept benchmark=resnet_midi n1 n2 n3 n4 output=/shared/fleet",
         "accept benchmark=resnet_midi n1 n2 --by 'srun -N1 -n1 -w {node}'",

@@ -65,7 +65,7 @@ def sentence(matter: Mapping[str, Any]) -> str:
     """Sizes from which weights matter."""
     share = f"Weights of {size(matter['bytes'])} are {matter['share']:.1%} of a cold start."
     if matter["half_bytes"] is None:
-        return f"{share} From which size on they matter is measured with larger ones: --made-up 1GB."
+        return f"{share} From which size on they matter is measured with larger ones: --synthetic 1GB."
     return (
         f"{share} It loads {size(matter['bytes_per_second'])}/s and takes {matter['seconds_without_weights']:.2f} s "
         f"without weights, so that these are a tenth of it from {size(matter['tenth_bytes'])} on, and half of it from "

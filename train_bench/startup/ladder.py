@@ -29,7 +29,7 @@ RETAINED = {
     "L3": "the process with its model; weights in shared memory, mapped",
     "L4": "the process with its weights",
 }
-"""What is there before a start of each level, besides programs, libraries and data."""
+"""State before a start of each level, besides programs, libraries and data."""
 
 LEVELS = tuple(RETAINED)
 STAGES = {
@@ -188,7 +188,7 @@ def _is_ordered(each: Mapping[str, Any]) -> bool:
 
 
 def weights_matter(models: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """What the weights of the largest of the measured models are of its cold start: `share`, `bytes_per_second` at L0,
+    """Share of weights in the cold start of the largest measured model: `share`, `bytes_per_second` at L0,
     `seconds_without_weights`; and the sizes from which weights are a tenth and half of it, at that rate, None for
     weights below `LARGE_BYTES`, whose time is not that of reading. None without both L0 and L4."""
     largest = max(models, key=lambda model: model["bytes"])

@@ -28,7 +28,7 @@ TYPES = {
 """Types of torch by their names in a header; a tensor of another type is left out."""
 
 LENGTH_BYTES = 8
-"""What precedes the header: its length, little-endian (https://github.com/huggingface/safetensors, Format)."""
+"""Length of the header, little-endian, which precedes it (https://github.com/huggingface/safetensors, Format)."""
 
 
 def map_tensors(path: Path) -> dict[str, torch.Tensor]:

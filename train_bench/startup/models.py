@@ -20,12 +20,12 @@ from train_bench.errors import LaunchError
 from train_bench.parallel import Parallel
 from train_bench.run import rank, system, weights
 from train_bench.seeds import derive
-from train_bench.startup.made_up import WIDTH
 from train_bench.startup.mapping import map_tensors
+from train_bench.startup.synthetic import WIDTH
 from train_bench.task import ExportsWeights
 
 ROWS = 8
-"""Samples in the batch of a made-up model."""
+"""Samples in the batch of a synthetic model."""
 
 
 class Model(Protocol):
@@ -44,7 +44,7 @@ class Model(Protocol):
         """sha256 of the outputs for the first batch."""
 
 
-class MadeUpModel:
+class SyntheticModel:
     """Linear layers of 1 MiB with a ReLU each, without biases; one batch from the seed. One thread computes it: others
     would wait for memory, and on a busy machine for each other."""
 
@@ -100,7 +100,7 @@ class ReferenceModel:
         self.task.open_data()
 
     def weights(self) -> Mapping[str, torch.Tensor]:
-        """What `keep_weights=true` keeps."""
+        """Tensors that `keep_weights=true` keeps."""
         return weights.keeping(self.task, self.job).weights()
 
     def modules(self) -> Iterator[torch.nn.Module]:
@@ -132,7 +132,7 @@ def from_description(described: Mapping[str, Any]) -> Model:
     """The model of a description: `layers` and `seed`, or `plan` and `index`."""
     if "plan" in described:
         return ReferenceModel(Path(described["plan"]), described["index"])
-    return MadeUpModel(layers=described["layers"], seed=described["seed"])
+    return SyntheticModel(layers=described["layers"], seed=described["seed"])
 
 
 class Loader:

@@ -20,7 +20,7 @@ from train_bench.errors import TrainBenchError
 from train_bench.run.rank_state import end_process, end_with_parent
 
 if TYPE_CHECKING:
-    from train_bench.startup.models import Loader, MadeUpModel, Model, ReferenceModel
+    from train_bench.startup.models import Loader, Model, ReferenceModel, SyntheticModel
 
 
 def main() -> None:
@@ -68,7 +68,7 @@ def _carry_out(
     elif how == "start":
         loader.unload()
     elif how == "draw":
-        cast("MadeUpModel", model).draw()
+        cast("SyntheticModel", model).draw()
     times["loaded"] = time.monotonic_ns()
     reply: dict[str, Any] = {"answer": model.answer(), "times": times, "sizes": sizes}
     if "save" in request:

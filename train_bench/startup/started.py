@@ -19,7 +19,7 @@ from train_bench.errors import LaunchError
 from train_bench.launcher import SAFE_PATH
 
 TAIL_CHARACTERS = 2000
-"""Of what a process that died has printed."""
+"""Characters of standard error that the message about a dead process has."""
 
 MODULE = "train_bench.startup.process"
 

@@ -12,8 +12,7 @@ import fcntl
 import hashlib
 import os
 import re
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,16 +24,10 @@ SUFFIX = ".safetensors"
 
 
 class Tier:
-    """Weights in one folder.
+    """Weights in one folder."""
 
-    capacity  bytes of all weights; None: those of the file system
-    clock     time of a lease, in nanoseconds: what was leased longest ago is evicted first
-    """
-
-    def __init__(
-        self, folder: Path, *, capacity: int | None = None, clock: Callable[[], int] = time.time_ns
-    ) -> None:
-        self.folder, self.capacity, self._clock = folder, capacity, clock
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
     def path(self, digest: str) -> Path:
         """Path of weights, whether they are there or not. Raises `RequestError` for what is no sha256."""
@@ -49,21 +42,20 @@ class Tier:
         return self.path(digest).is_file()
 
     def digests(self) -> list[str]:
-        """All weights of this tier, those that were leased longest ago first."""
-        return [path.stem for path in self._by_use()]
+        """All weights of this tier, sorted."""
+        return sorted(path.stem for path in self.folder.glob(f"sha256/*{SUFFIX}"))
 
     def admit(self, source: Path, digest: str) -> None:
-        """Copy a file into this tier, unless its weights are there. Others are evicted where the capacity takes it.
+        """Copy a file into this tier, unless its weights are there.
 
-        Raises `RequestError` for a file whose sha256 is another, that is no safetensors, or for which there is no room
-        besides leased weights, and `WriteError` where the tier cannot be written; the tier is then as it was.
+        Raises `RequestError` for a file whose sha256 is another or that is no safetensors, and `WriteError` where the
+        tier cannot be written; the tier is then as it was.
         """
         target = self.path(digest)
         with self._changing():
             if target.is_file():
                 return
             size = _size(source)
-            self._make_room(size)
             part = target.with_suffix(".part")
             try:
                 found = _copy(source, part)
@@ -98,7 +90,7 @@ class Tier:
     def evict(self, digest: str) -> bool:
         """Remove weights that nobody holds; False if they are leased or not there."""
         with self._changing():
-            return self._evict(self.path(digest))
+            return _evict(self.path(digest))
 
     def _hold(self, digest: str) -> int | None:
         """Descriptor with a shared lock on weights that are in the tier."""
@@ -112,53 +104,11 @@ class Tier:
             if os.fstat(descriptor).st_nlink:
                 break
             os.close(descriptor)  # evicted between the two calls
-        now = self._clock()
-        with contextlib.suppress(PermissionError):  # the tier of another user, who alone decides on eviction
-            os.utime(descriptor, ns=(now, now))
         return descriptor
-
-    def _by_use(self) -> list[Path]:
-        found = self.folder.glob(f"sha256/*{SUFFIX}")
-        return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name))
-
-    def _make_room(self, size: int) -> None:
-        if self.capacity is None:
-            return
-        if size > self.capacity:
-            raise RequestError(
-                f"Weights of {size:,} bytes do not fit into {self.folder}, whose capacity is {self.capacity:,} bytes; "
-                f"give it more, or another folder."
-            )
-        kept = self._by_use()
-        used = sum(path.stat().st_size for path in kept)
-        for path in kept:
-            if used + size <= self.capacity:
-                return
-            freed = path.stat().st_size
-            used -= freed * self._evict(path)
-        if used + size > self.capacity:
-            raise RequestError(
-                f"{self.folder} has no room for {size:,} bytes: {used:,} of its {self.capacity:,} bytes are leased. "
-                f"Try again when a process that holds weights has ended, or give it more."
-            )
-
-    def _evict(self, path: Path) -> bool:
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()
-        except BlockingIOError:  # somebody holds it
-            return False
-        finally:
-            os.close(descriptor)
-        return True
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        """Context in which nobody else changes the tier. What an admission left that was cut off is removed."""
+        """Context in which nobody else changes the tier. Remains of an interrupted admission are removed."""
         try:
             (self.folder / "sha256").mkdir(parents=True, exist_ok=True)
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -172,6 +122,21 @@ class Tier:
             yield
         finally:
             os.close(descriptor)
+
+
+def _evict(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
+    except BlockingIOError:  # somebody holds it
+        return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Made-up models of a requested size: weights of a seed in a file, and the right answer, from one process."""
+"""Synthetic models of a requested size: weights of a seed in a file, and the right answer, from one process."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def layers_of(size: str) -> int:
     count = 0.0 if found is None or unit is None else float(found[1]) * unit
     if not LAYER_BYTES <= count <= LARGEST:
         raise RequestError(
-            f"'{size}' is no size of a made-up model; give 2MB to 1000GB, a number and one of kB, MB, GB, KiB, MiB and "
-            f"GiB, for example 100MB."
+            f"'{size}' is no size of a synthetic model; give 2MB to 1000GB, a number and one of kB, MB, GB, KiB, MiB "
+            f"and GiB, for example 100MB."
         )
     return round(count / LAYER_BYTES)
 
@@ -40,7 +40,7 @@ def refuse_without_torch() -> None:
     """Raise `RequestError` if torch is not installed."""
     if importlib.util.find_spec("torch") is None:
         raise RequestError(
-            f"Made-up models need a package that is not installed (torch): {software.install_command('references')}. "
+            f"Synthetic models need a package that is not installed (torch): {software.install_command('references')}. "
             f"Nothing was started."
         )
 
@@ -60,7 +60,7 @@ def refuse_lack_of_room(layers: int, disk: Path, memory: Path) -> None:
     for needed, free, place in wanted:
         if needed > free:
             raise RequestError(
-                f"A made-up model of {size / 1e6:,.0f} MB takes {needed / 1e6:,.0f} MB of {place}, where "
+                f"A synthetic model of {size / 1e6:,.0f} MB takes {needed / 1e6:,.0f} MB of {place}, where "
                 f"{free / 1e6:,.0f} MB are free; give a smaller one, or another folder. Nothing was started."
             )
 
@@ -79,7 +79,7 @@ def available_memory() -> int | None:
 def make(layers: int, folder: Path, *, name: str) -> Subject:
     """Draw the weights, answer with them, and write them into `folder`, in a process of its own."""
     described = {"layers": layers, "seed": SEED}
-    path = folder / f"made_up_{layers}.safetensors"
+    path = folder / f"synthetic_{layers}.safetensors"
     with start({**described, "request": {"load": "draw", "save": str(path)}}, folder) as process:
         made = process.first
     return Subject(name=name, described=described, weights=[(path, made["digest"])], answer=made["answer"])
