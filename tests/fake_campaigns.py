@@ -4,6 +4,7 @@ import contextlib
 import copy
 import functools
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -23,7 +24,7 @@ import train_bench.references
 from tests.sandbox import ROOT
 from train_bench.campaign import runner
 from train_bench.cli import program
-from train_bench.core import plugins, software
+from train_bench.core import files, plugins, software
 from train_bench.errors import LaunchError
 from train_bench.judge.tree import judge_folder
 from train_bench.launcher import Death, Launch
@@ -139,6 +140,23 @@ def ran(folder, **behaviours):
     with contextlib.suppress(LaunchError):
         runner.run_all(plan, FakeLauncher(**behaviours), Diary(), retry_failed=False)
     return folder
+
+
+def keep_weights(folder, content=b"weights"):
+    """Let the log of the first run of a campaign name weights of this content, which it has kept."""
+    path = folder / "weights" / "run_0.safetensors"
+    path.parent.mkdir()
+    path.write_bytes(content)
+    event = {
+        "namespace": "",
+        "time_ms": 1,
+        "event_type": "POINT_IN_TIME",
+        "key": "kept_weights",
+        "value": {"files": {path.name: files.digest(path)}},
+        "metadata": {},
+    }
+    with (folder / "result_0.txt").open("a") as log:
+        log.write(f":::MLLOG {json.dumps(event)}\n")
 
 
 @pytest.fixture(scope="session")

@@ -37,15 +37,15 @@ def batcher(answers, **policy):
     return made
 
 
-@pytest.mark.parametrize("most", [1, 3, 32])
-def test_every_sample_gets_its_answer_in_batches_of_at_most_so_many(most):
+@pytest.mark.parametrize("largest", [1, 3, 32])
+def test_every_sample_gets_its_answer_in_batches_of_at_most_so_many(largest):
     answers = Answers()
-    made = batcher(answers, most=most)
+    made = batcher(answers, max_batch_size=largest)
     made.issue(samples(*range(10)))
     made.issue(samples(10))
     made.close()
     assert answers.given == {100 + number: str(number).encode() for number in range(11)}
-    assert max(map(len, answers.batches)) <= most
+    assert max(map(len, answers.batches)) <= largest
     assert made.answered == 11
     assert made.processor_seconds > 0
 
@@ -64,7 +64,7 @@ def test_samples_that_wait_during_an_answer_are_answered_together():
 
 def test_a_window_waits_for_a_full_batch_and_no_longer():
     answers = Answers()
-    made = batcher(answers, most=3, window_ms=60_000)
+    made = batcher(answers, max_batch_size=3, window_ms=60_000)
     for number in range(3):
         made.issue(samples(number))
     assert answers.begun.wait(60)
@@ -84,7 +84,7 @@ def test_after_an_error_all_samples_get_empty_answers_and_the_error_is_kept(few)
             raise ValueError("gone")
         return answers.answer(indices)
 
-    made = Batcher(Batching(most=1), answer, answers.complete)
+    made = Batcher(Batching(max_batch_size=1), answer, answers.complete)
     made.start()
     made.issue(samples(0, 1, 2, 3))
     made.close()
@@ -95,7 +95,7 @@ def test_after_an_error_all_samples_get_empty_answers_and_the_error_is_kept(few)
 @pytest.mark.parametrize("others", [["0"], [memoryview(b"0")], "0", b"0", [None]])
 def test_answers_other_than_bytes_are_an_error_and_the_test_still_ends(others):
     answers = Answers()
-    made = Batcher(Batching(most=1), lambda indices: others, answers.complete)
+    made = Batcher(Batching(max_batch_size=1), lambda indices: others, answers.complete)
     made.start()
     made.issue(samples(0, 1))
     made.close()
@@ -111,7 +111,7 @@ def test_answers_that_cannot_be_handed_over_are_an_error_and_the_test_still_ends
             raise ValueError("too long")
         answers.complete(ids, given)
 
-    made = Batcher(Batching(most=1), answers.answer, complete)
+    made = Batcher(Batching(max_batch_size=1), answers.answer, complete)
     made.start()
     made.issue(samples(0, 1, 2))
     made.close()

@@ -64,6 +64,18 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_campaign(parser: argparse.ArgumentParser, *, optional: bool = False, what: str = "") -> None:
+    """Add `folder`, the one campaign that a verb takes; None where it is `optional` and left out. `what` it has to be
+    ends its help."""
+    parser.add_argument(
+        "folder",
+        nargs="?" if optional else None,
+        type=one,
+        metavar="CAMPAIGN",
+        help=f"folder of a campaign{what}, {HELP}",
+    )
+
+
 def _exists(word: str) -> bool:
     try:
         return Path(word).exists()

@@ -10,6 +10,7 @@ from typing import Any
 import cattrs
 
 from train_bench.campaign import command_trust, runner
+from train_bench.cli import campaign_paths
 from train_bench.core import files
 from train_bench.errors import RequestError
 from train_bench.plan import discover
@@ -20,13 +21,14 @@ OTHER_RANKS = ("launcher", "device", "data_dir")
 """Options that change where weights are evaluated, and not what they are."""
 
 
-def add_argument(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add `overrides`."""
+def add_arguments(parser: argparse.ArgumentParser, purpose: str) -> None:
+    """Add `folder`, the campaign with the weights, and `overrides`: where to start ranks for this `purpose`."""
+    campaign_paths.add_campaign(parser, what=" with kept weights")
     parser.add_argument(
         "overrides",
         nargs="*",
         metavar="launcher=NAME",
-        help=f"and launcher.OPTION=VALUE, device=, data_dir=: {what}; by default as it was trained",
+        help=f"and launcher.OPTION=VALUE, device=, data_dir=: {purpose}; by default as it was trained",
     )
 
 

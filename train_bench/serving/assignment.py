@@ -9,8 +9,11 @@ from typing import Any
 
 from train_bench.serving.batching import Batching
 
+WORK = "serve"
+"""`Job.work` of serving processes, and the verb."""
+
 SERVED = "served.json"
-"""File in which a serving process tells its tests."""
+"""Report of a serving process on its tests."""
 
 ABOVE = "Server_above"
 """Folder of the run that fails 5 % above the rate of the Server scenario."""

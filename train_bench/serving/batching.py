@@ -15,11 +15,11 @@ from train_bench.errors import LaunchError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batching:
-    """Policy: a batch has at most `most` samples, and waits up to `window_ms` for more of them. With a window of 0 it
-    has what is waiting."""
+    """Policy: a batch has at most `max_batch_size` samples, and waits up to `window_ms` for more of them. With a
+    window of 0 it has those that are waiting."""
 
     window_ms: float = 0.0
-    most: int = 32
+    max_batch_size: int = 32
 
 
 class Batcher:
@@ -62,10 +62,10 @@ class Batcher:
     def _work(self) -> None:
         while self._take(None):
             end = time.perf_counter() + self._batching.window_ms / 1e3
-            while len(self._waiting) < self._batching.most and not self._closed:
+            while len(self._waiting) < self._batching.max_batch_size and not self._closed:
                 if not self._take(max(0.0, end - time.perf_counter())):
                     break
-            size = min(len(self._waiting), self._batching.most)
+            size = min(len(self._waiting), self._batching.max_batch_size)
             self._give([self._waiting.popleft() for _ in range(size)])
 
     def _take(self, seconds: float | None) -> bool:

@@ -63,7 +63,7 @@ AS_MUCH_AS_EXPECTED = 1.3
 
 
 def serve(job: Job, task: Task, parallel: Parallel) -> None:
-    """Carry out the assignment of the options; `SERVED` in the folder of the job tells what was done."""
+    """Carry out the assignment of the options; `SERVED` in the folder of the job is its report."""
     assignment = cattrs.structure(job.work_options, Assignment)
     if not hasattr(task, "quality_of"):
         raise LaunchError(
@@ -76,7 +76,7 @@ def serve(job: Job, task: Task, parallel: Parallel) -> None:
         session.carry_out()
     finally:
         session.close()
-    files.write_json(job.folder / SERVED, session.told)
+    files.write_json(job.folder / SERVED, session.report)
 
 
 class _Session:
@@ -89,7 +89,7 @@ class _Session:
         self._scenario = assignment.scenario
         self._tests: dict[str, dict[str, Any]] = {}
         self._quantised: dict[int, str] = {}
-        self.told: dict[str, Any] = {"scenario": self._scenario, "tests": self._tests}
+        self.report: dict[str, Any] = {"scenario": self._scenario, "tests": self._tests}
         self._tasks: dict[int, ServesSamples] = {}
         self._others: list[Task] = []
 
@@ -125,8 +125,8 @@ class _Session:
     def carry_out(self) -> None:
         """All tests; without quality none but those of it."""
         first, *_ = self._assignment.weights
-        self.told["quantised"] = {str(index): digest for index, digest in self._quantised.items()}
-        self.told["quality"] = {
+        self.report["quantised"] = {str(index): digest for index, digest in self._quantised.items()}
+        self.report["quality"] = {
             str(weights.index): self._accuracy(weights) for weights in self._assignment.weights
         }
         if not all(self._good(weights) for weights in self._assignment.weights):
@@ -141,7 +141,7 @@ class _Session:
             self._compliance(first, name, rate)
 
     def _good(self, weights: ServedWeights) -> bool:
-        metrics = self.told["quality"][str(weights.index)]
+        metrics = self.report["quality"][str(weights.index)]
         needed = self._rules.quality or 0.0
         return quality_rule.share(self._job.target, metrics, weights.quality) >= needed
 
@@ -221,7 +221,7 @@ class _Session:
         for folder in Path(self._assignment.folder, "rates").iterdir():
             self._tests.pop(str(folder.relative_to(self._assignment.folder)), None)
         shutil.rmtree(self._assignment.folder / "rates")
-        self.told["server"] = {"rate": rate, "fails_above": fails_above, "tried": tried}
+        self.report["server"] = {"rate": rate, "fails_above": fails_above, "tried": tried}
         return rate
 
     def _move(self, place: Path, to: Path) -> None:
@@ -263,8 +263,8 @@ class _Session:
 
     def _expected_rate(self, task: ServesSamples) -> float:
         """Samples a second in the batches of this scenario or, of streams, queries, by a few answers."""
-        most = self._assignment.batching.most
-        size = {"SingleStream": 1, "MultiStream": min(QUERY_OF_STREAMS, most)}.get(self._scenario, most)
+        largest = self._assignment.batching.max_batch_size
+        size = {"SingleStream": 1, "MultiStream": min(QUERY_OF_STREAMS, largest)}.get(self._scenario, largest)
         indices = [number % task.served_samples() for number in range(size)]
         task.load_samples(indices)
         seconds = _median_seconds(lambda: task.answer(indices))

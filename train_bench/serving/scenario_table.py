@@ -33,7 +33,7 @@ def rows(
 def _row(
     served: Served, scenario: str, tests: Sequence[LoadGenTest], judged: Sequence[TestJudgement]
 ) -> dict[str, Any]:
-    told = served.scenarios[scenario]
+    found = served.scenarios[scenario]
     chosen = [
         (test, one)
         for test, one in zip(tests, judged, strict=True)
@@ -54,9 +54,9 @@ def _row(
         "mean": olympic_mean(numbers, 0) if numbers else None,
         "low": low,
         "high": high,
-        "rate": None if told.server is None else told.server.rate,
-        "tried": None if told.server is None else [asdict(one) for one in told.server.tried],
-        "quality": {run: dict(metrics) for run, metrics in told.quality.items()},
+        "rate": None if found.server is None else found.server.rate,
+        "tried": None if found.server is None else [asdict(one) for one in found.server.tried],
+        "quality": {run: dict(metrics) for run, metrics in found.quality.items()},
         "latencies": _histogram([test for test, _ in chosen]),
     }
 

@@ -22,11 +22,16 @@ from train_bench.judge.energy import energy_of
 from train_bench.logs.record import SUCCESS
 from train_bench.plan.plan import Plan
 from train_bench.serving import evaluation_data, rounds
-from train_bench.serving.assignment import SCENARIOS, SERVED, Assignment, ServedWeights, as_options
+from train_bench.serving.assignment import (
+    SCENARIOS,
+    SERVED,
+    WORK,
+    Assignment,
+    ServedWeights,
+    as_options,
+)
 from train_bench.serving.batching import Batching
 from train_bench.serving.folders import RESULT, TRAINING_LOG
-
-WORK = "serve"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,15 +111,15 @@ def carry_out(
     output.mkdir(parents=True, exist_ok=True)
     precision = Precision.bf16 if request.quantisation == "bf16" else plan.jobs[0].precision
     job = replace(runs[0].job, precision=precision)
-    told = []
+    reports = []
     for name in request.scenarios:
         start = time.monotonic()
         options = as_options(assignment_of(SCENARIOS[name], runs, request))
         done = rank_job.carry_out(replace(plan, jobs=(job,)), WORK, options, output / "ranks" / name)
-        told.append(files.read_json(done.folder / SERVED))
+        reports.append(files.read_json(done.folder / SERVED))
         tell(f"{name}: served the weights of {len(runs)} runs, {time.monotonic() - start:.0f} s")
     shutil.rmtree(output / "ranks")
-    write_result(job, runs, request, told)
+    write_result(job, runs, request, reports)
 
 
 def assignment_of(scenario: str, runs: Sequence[Kept], request: ServeRequest) -> Assignment:
@@ -130,10 +135,10 @@ def assignment_of(scenario: str, runs: Sequence[Kept], request: ServeRequest) ->
 
 
 def write_result(
-    job: Job, runs: Sequence[Kept], request: ServeRequest, told: Sequence[Mapping[str, Any]]
+    job: Job, runs: Sequence[Kept], request: ServeRequest, reports: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Write `serving.json`, and copies of the logs of training, beside the tests. `told` is what the process of each
-    scenario has told, `job` the one that they were given."""
+    """Write `serving.json`, and copies of the logs of training, beside the tests. `reports` are those of the process
+    of each scenario, `job` the one that they were given."""
     output = request.output
     for kept in runs:
         place = output / f"run_{kept.job.index}" / TRAINING_LOG
@@ -155,11 +160,11 @@ def write_result(
             "runs": [_run(kept) for kept in runs],
             "scenarios": {
                 one["scenario"]: {key: one.get(key) for key in ("quality", "quantised", "server")}
-                for one in told
+                for one in reports
             },
             "tests": {
                 name: test | {"files": _digests(output / name)}
-                for one in told
+                for one in reports
                 for name, test in one["tests"].items()
             },
         },

@@ -1,20 +1,19 @@
-"""`train-bench startup`: what it refuses before any process is started, and whole ladders of made-up models."""
+"""`train-bench startup`: what it refuses before any process is started, and whole ladders of synthetic models."""
 
 import hashlib
-import json
 import tempfile
 from pathlib import Path
 
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import save, save_file
 
 from tests.command_line import train_bench
 from tests.command_line import typed as typed_words
-from tests.fake_campaigns import Diary, FakeLauncher, make
+from tests.fake_campaigns import Diary, FakeLauncher, keep_weights, make
 from train_bench.campaign import runner
 from train_bench.cli.commands import startup
 from train_bench.core import files
-from train_bench.startup import made_up, page_cache, started
+from train_bench.startup import page_cache, started, synthetic
 from train_bench.startup.ladder import Subject
 
 
@@ -40,19 +39,7 @@ def kept(tmp_path):
     plan = make(f"output={folder}", "runs=2", f"data_dir='{data}'")
     runner.begin(plan)
     runner.run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
-    (folder / "weights").mkdir()
-    save_file({}, folder / "weights" / "run_0.safetensors")
-    digest = files.digest(folder / "weights" / "run_0.safetensors")
-    event = {
-        "namespace": "",
-        "time_ms": 1,
-        "event_type": "POINT_IN_TIME",
-        "key": "kept_weights",
-        "metadata": {},
-    }
-    event["value"] = {"files": {"run_0.safetensors": digest}}
-    with (folder / "result_0.txt").open("a") as log:
-        log.write(f":::MLLOG {json.dumps(event)}\n")
+    keep_weights(folder, save({}))
     return folder
 
 
@@ -65,17 +52,17 @@ def verified(folder, agree):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([], "startup takes a campaign with kept weights, or --made-up SIZE"),
-        (["kept", "--made-up", "10MB"], "give one of them."),
-        (["--made-up", "10MB", "--rounds", "0"], "--rounds is 0; it is a number from 1 to 1000."),
-        (["--made-up", "10MB", "--levels", "L1,L7"], "There is no level 'L7'."),
-        (["--made-up", "10MB", "--levels", ""], "There is no level ''."),
-        (["--made-up", "10", "--levels", "L1"], "'10' is no size of a made-up model"),
-        (["--made-up", "1MB"], "'1MB' is no size of a made-up model; give 2MB to 1000GB"),
-        (["made_up=10MB,1e3GB"], "'1e3GB' is no size of a made-up model"),
-        (["--made-up", "1001GB"], "'1001GB' is no size of a made-up model"),
+        ([], "startup takes a campaign with kept weights, or --synthetic SIZE"),
+        (["kept", "--synthetic", "10MB"], "give one of them."),
+        (["--synthetic", "10MB", "--rounds", "0"], "--rounds is 0; it is a number from 1 to 1000."),
+        (["--synthetic", "10MB", "--levels", "L1,L7"], "There is no level 'L7'."),
+        (["--synthetic", "10MB", "--levels", ""], "There is no level ''."),
+        (["--synthetic", "10", "--levels", "L1"], "'10' is no size of a synthetic model"),
+        (["--synthetic", "1MB"], "'1MB' is no size of a synthetic model; give 2MB to 1000GB"),
+        (["synthetic=10MB,1e3GB"], "'1e3GB' is no size of a synthetic model"),
+        (["--synthetic", "1001GB"], "'1001GB' is no size of a synthetic model"),
         (["nothing"], "nothing is not a campaign (no plan.json)"),
-        (["--made-up", "10MB", "--to", "x.html"], "give a name that ends in .json"),
+        (["--synthetic", "10MB", "--to", "x.html"], "give a name that ends in .json"),
     ],
 )
 def test_what_is_refused_is_named_with_what_is_allowed(words, sentence, tmp_path, monkeypatch):
@@ -87,7 +74,7 @@ def test_what_is_refused_is_named_with_what_is_allowed(words, sentence, tmp_path
 
 
 def test_a_disk_that_is_in_memory_is_refused_and_nothing_is_left(in_memory):
-    answer = typed("startup", "--made-up", "10MB", "--disk", in_memory)
+    answer = typed("startup", "--synthetic", "10MB", "--disk", in_memory)
     assert answer.returncode == 2
     assert "lies on tmpfs, whose files cannot be made cold" in answer.stderr
     assert list(in_memory.iterdir()) == []
@@ -96,35 +83,35 @@ def test_a_disk_that_is_in_memory_is_refused_and_nothing_is_left(in_memory):
 def test_a_memory_tier_on_a_disk_is_refused(tmp_path):
     if page_cache.file_system(tmp_path) in page_cache.IN_MEMORY:
         pytest.skip("the folder of the tests is in memory")
-    answer = typed("startup", "--made-up", "10MB", "--disk", tmp_path, "--memory", tmp_path)
+    answer = typed("startup", "--synthetic", "10MB", "--disk", tmp_path, "--memory", tmp_path)
     assert answer.returncode == 2
     assert "weights are mapped from shared memory: give a folder on tmpfs" in answer.stderr
-    answer = typed("startup", "--made-up", "10MB", "--disk", tmp_path, "--memory", tmp_path / "none")
+    answer = typed("startup", "--synthetic", "10MB", "--disk", tmp_path, "--memory", tmp_path / "none")
     assert "which is no folder; give one in shared memory" in answer.stderr
 
 
 def test_a_disk_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").touch()
-    answer = typed("startup", "--made-up", "10MB", "--disk", tmp_path / "file")
+    answer = typed("startup", "--synthetic", "10MB", "--disk", tmp_path / "file")
     assert answer.returncode == 2
     assert "cannot be written" in answer.stderr
 
 
 def test_a_model_for_which_there_is_no_room_is_refused(tmp_path, monkeypatch):
-    words = ("--made-up", "10MB,100GB", "--levels", "L1,L2", "--disk", tmp_path)
-    monkeypatch.setattr(made_up, "available_memory", lambda: 10**9)
-    monkeypatch.setattr(made_up.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 10**13}))
+    words = ("--synthetic", "10MB,100GB", "--levels", "L1,L2", "--disk", tmp_path)
+    monkeypatch.setattr(synthetic, "available_memory", lambda: 10**9)
+    monkeypatch.setattr(synthetic.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 10**13}))
     answer = typed("startup", *words)
     assert answer.returncode == 2
     assert "takes 199,999 MB of the memory of this machine, where 1,000 MB are free" in answer.stderr
-    monkeypatch.setattr(made_up.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 10**9}))
+    monkeypatch.setattr(synthetic.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 10**9}))
     assert f"takes 199,999 MB of {tmp_path}" in typed("startup", *words).stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_made_up_models_name_the_package_that_they_need(tmp_path, monkeypatch):
-    monkeypatch.setattr(made_up.importlib.util, "find_spec", lambda name: None)
-    answer = typed("startup", "--made-up", "10MB", "--disk", tmp_path)
+def test_synthetic_models_name_the_package_that_they_need(tmp_path, monkeypatch):
+    monkeypatch.setattr(synthetic.importlib.util, "find_spec", lambda name: None)
+    answer = typed("startup", "--synthetic", "10MB", "--disk", tmp_path)
     assert answer.returncode == 2
     assert "need a package that is not installed (torch): pip install '" in answer.stderr
 
@@ -157,7 +144,7 @@ def test_changed_weights_unknown_runs_and_missing_data_are_refused(kept, tmp_pat
 
 
 def test_a_process_that_cannot_be_started_leaves_nothing(tmp_path):
-    answer = typed("startup", "--made-up", "2MB", "--levels", "L1", "--disk", tmp_path)
+    answer = typed("startup", "--synthetic", "2MB", "--levels", "L1", "--disk", tmp_path)
     assert answer.returncode == 1
     assert "died by exit code 1" in answer.stderr
     assert list(tmp_path.iterdir()) == []
@@ -176,16 +163,16 @@ def test_answers_that_do_not_depend_on_the_weights_are_refused(kept, tmp_path, m
 
 def test_progress_names_a_campaign_on_one_line_of_text(capsys):
     subject = Subject(name="run 0 of c\x1b[2J\nVALID", described={}, weights=[], answer="")
-    startup._tell(subject, 5, 1)
+    startup._say_round(subject, 5, 1)
     assert capsys.readouterr().err == "train-bench: run 0 of c\\x1b[2J\\nVALID: round 1 of 5\n"
 
 
 @pytest.mark.full
-def test_made_up_models_start_at_every_level_with_the_right_answer(tmp_path, in_memory):
+def test_synthetic_models_start_at_every_level_with_the_right_answer(tmp_path, in_memory):
     disk, file = tmp_path / "disk", tmp_path / "starts.json"
     cold = [] if page_cache.file_system(tmp_path) not in page_cache.IN_MEMORY else ["--levels=L1,L2,L3,L4"]
     answer = train_bench(
-        "startup", "made_up=2MB,4MB", "rounds=1", f"disk={disk}", f"memory={in_memory}", f"to={file}", *cold
+        "startup", "synthetic=2MB,4MB", "rounds=1", f"disk={disk}", f"memory={in_memory}", f"to={file}", *cold
     )
     assert answer.returncode == 0, answer.stderr
     assert "All answers are right, and equal bit by bit at all levels." in answer.stdout

@@ -1,11 +1,8 @@
 """What `train-bench verify` refuses before any rank is started; what it finds is in test_end_to_end.py."""
 
-import hashlib
-import json
-
 import pytest
 
-from tests.fake_campaigns import Diary, FakeLauncher, make
+from tests.fake_campaigns import Diary, FakeLauncher, keep_weights, make
 from train_bench.campaign import runner
 from train_bench.cli.commands import verify
 from train_bench.errors import RequestError
@@ -22,19 +19,7 @@ def test_no_data_are_written_where_the_plan_of_somebody_else_says(tmp_path, caps
     plan = make(f"output={folder}", "runs=1", f"data_dir='{data}'")
     runner.begin(plan)
     runner.run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
-    (folder / "weights").mkdir()
-    (folder / "weights" / "run_0.safetensors").write_bytes(b"weights")
-    digest = hashlib.sha256(b"weights").hexdigest()
-    event = {
-        "namespace": "",
-        "time_ms": 1,
-        "event_type": "POINT_IN_TIME",
-        "key": "kept_weights",
-        "metadata": {},
-    }
-    event["value"] = {"files": {"run_0.safetensors": digest}}
-    with (folder / "result_0.txt").open("a") as log:
-        log.write(f":::MLLOG {json.dumps(event)}\n")
+    keep_weights(folder)
     assert verify.main([str(folder)]) == 2
     assert f"benchmark=resnet_mini 'data_dir={data}' here" in capsys.readouterr().err
     assert not data.parent.exists()

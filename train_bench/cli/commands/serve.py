@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from train_bench.campaign import runner
-from train_bench.cli import campaign_paths, composing, rank_overrides
+from train_bench.cli import composing, rank_overrides
 from train_bench.cli.arguments import Parser
 from train_bench.cli.composing import Answer
 from train_bench.cli.exit_codes import INVALID, VALID
@@ -14,9 +14,7 @@ from train_bench.core import files
 from train_bench.errors import RequestError
 from train_bench.plan.request import Request
 from train_bench.report import serving as report
-from train_bench.serving.assignment import SCENARIOS
-
-WORK = "serve"
+from train_bench.serving.assignment import SCENARIOS, WORK
 
 ALL = "all"
 PAGE = "serving.html"
@@ -28,13 +26,7 @@ LARGEST_BATCH = 4096
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
     parser = Parser("train-bench serve", description=__doc__)
-    parser.add_argument(
-        "folder",
-        type=campaign_paths.one,
-        metavar="CAMPAIGN",
-        help=f"folder of a campaign, {campaign_paths.HELP}; train-bench verify has to hold for it",
-    )
-    rank_overrides.add_argument(parser, "serve there")
+    rank_overrides.add_arguments(parser, "serve there")
     parser.add_argument(
         "--scenario",
         default=ALL,
@@ -89,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
         plan = rank_overrides.with_ranks(planned, request, options.overrides, WORK)
         wanted = session.ServeRequest(
             scenarios=names or session.offered(plan.benchmark),
-            batching=Batching(window_ms=options.window, most=options.batch_size),
+            batching=Batching(window_ms=options.window, max_batch_size=options.batch_size),
             quantisation=options.quantisation,
             output=output,
         )

@@ -22,7 +22,7 @@ from train_bench.judge.checks import verified
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan, as_json
 from train_bench.report import startup as report
-from train_bench.startup import ladder, made_up, page_cache
+from train_bench.startup import ladder, page_cache, synthetic
 from train_bench.startup.ladder import Subject
 from train_bench.startup.scratch import scratch_folder
 from train_bench.startup.started import start
@@ -38,9 +38,9 @@ def main(arguments: Sequence[str]) -> int:
     composing.refuse_file(options.to)
     if not 1 <= options.rounds <= MOST_ROUNDS:
         raise RequestError(f"--rounds is {options.rounds}; it is a number from 1 to {MOST_ROUNDS}.")
-    if (options.campaign is None) == (options.made_up is None):
+    if (options.folder is None) == (options.synthetic is None):
         raise RequestError(
-            "startup takes a campaign with kept weights, or --made-up SIZE,... (for example 10MB,1GB); give one of "
+            "startup takes a campaign with kept weights, or --synthetic SIZE,... (for example 10MB,1GB); give one of "
             "them."
         )
     levels = _levels(options.levels)
@@ -49,16 +49,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = Parser("train-bench startup", description=__doc__)
-    parser.add_argument(
-        "campaign",
-        nargs="?",
-        type=campaign_paths.one,
-        metavar="CAMPAIGN",
-        help=f"folder of a campaign with verified weights, {campaign_paths.HELP}",
-    )
+    campaign_paths.add_campaign(parser, optional=True, what=" with verified weights")
     parser.add_argument("--run", type=int, default=0, help="its run (default 0)")
     parser.add_argument(
-        "--made-up",
+        "--synthetic",
         metavar="SIZE,...",
         help="linear layers of these sizes instead, for example 10MB,100MB,1GB",
     )
@@ -96,27 +90,27 @@ def _levels(text: str) -> tuple[str, ...]:
 
 def _measured(options: argparse.Namespace, levels: Sequence[str]) -> Answer:
     disk = discover.cache() / "startup" if options.disk is None else options.disk
-    sizes = () if options.made_up is None else options.made_up.split(",")
-    layers = {size: made_up.layers_of(size) for size in sizes}
+    sizes = () if options.synthetic is None else options.synthetic.split(",")
+    layers = {size: synthetic.layers_of(size) for size in sizes}
     preflight.refuse_folder(disk, "--disk")
     _refuse_memory_tier(options.memory)
     if layers:
-        made_up.refuse_without_torch()
-        made_up.refuse_lack_of_room(max(layers.values()), disk, options.memory)
+        synthetic.refuse_without_torch()
+        synthetic.refuse_lack_of_room(max(layers.values()), disk, options.memory)
     else:
-        planned, kept = _verified_run(options.campaign, options.run)
+        planned, kept = _verified_run(options.folder, options.run)
     models = []
     with scratch_folder(disk) as on_disk, scratch_folder(options.memory) as in_memory:
         if "L0" in levels:
             page_cache.refuse_memory(on_disk)
         tiers = {"disk": Tier(on_disk / "store"), "memory": Tier(in_memory / "store")}
         makers: list[Callable[[], Subject]] = [
-            partial(made_up.make, count, on_disk, name=f"made-up model of {size}")
+            partial(synthetic.make, count, on_disk, name=f"synthetic model of {size}")
             for size, count in layers.items()
         ]
         for make in makers or [lambda: _of_campaign(planned, kept, on_disk)]:
             subject = make()
-            done = partial(_tell, subject, options.rounds)
+            done = partial(_say_round, subject, options.rounds)
             models.append(ladder.measure(subject, levels, options.rounds, **tiers, done=done))
             _discard(subject, on_disk, *tiers.values())
     right = all(level["right"] == options.rounds for model in models for level in model["levels"])
@@ -151,7 +145,7 @@ def _discard(subject: Subject, folder: Path, *tiers: Tier) -> None:
             path.unlink()
 
 
-def _tell(subject: Subject, rounds: int, number: int) -> None:
+def _say_round(subject: Subject, rounds: int, number: int) -> None:
     say(f"{subject.name}: round {number} of {rounds}")
 
 

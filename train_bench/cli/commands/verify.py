@@ -12,7 +12,7 @@ from rich.console import Console
 
 from train_bench.campaign import kept_weights, lock, rank_job, runner
 from train_bench.campaign.kept_weights import Kept
-from train_bench.cli import campaign_paths, composing, rank_overrides
+from train_bench.cli import composing, rank_overrides
 from train_bench.cli.arguments import Parser
 from train_bench.cli.composing import Answer
 from train_bench.cli.exit_codes import INVALID, VALID
@@ -34,13 +34,7 @@ TOLERANCE = 1e-5
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
     parser = Parser("train-bench verify", description=__doc__)
-    parser.add_argument(
-        "folder",
-        type=campaign_paths.one,
-        metavar="CAMPAIGN",
-        help=f"folder of a campaign, {campaign_paths.HELP}",
-    )
-    rank_overrides.add_argument(parser, "evaluate there")
+    rank_overrides.add_arguments(parser, "evaluate there")
     parser.add_argument(
         "--tolerance",
         type=float,
