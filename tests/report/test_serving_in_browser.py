@@ -19,6 +19,7 @@ def row(scenario, **more):
         "tried": None,
         "quality": {},
         "latencies": {"edges_ms": [1.0, 1.26, 1.58], "counts": [30, 10]},
+        "joules_per_million": 3e6,
     } | more
 
 
@@ -53,6 +54,8 @@ def test_the_answer_comes_first_and_every_plot_is_drawn(tmp_path, visit, name):
     lines = seen.page.locator("main .verdict strong").all_inner_texts()
     assert len(lines) == 4
     assert lines[0].startswith("Offline: 100 samples/s")
-    assert "after 12,000 answers" in seen.page.locator("main").inner_text()
+    text = seen.page.locator("main").inner_text()
+    assert "after 12,000 answers, serving has taken longer than training" in text
+    assert "after 40 answers, serving has cost more energy than training" in text
     assert seen.page.evaluate("window.hacked") is None
     assert seen.overflow() <= 0

@@ -1,23 +1,22 @@
-"""Serves fake systems, sound and with faults: `FOLDER NAME ...`. `errors.json` has what each has raised."""
+"""Fake systems, sound and with faults, and the campaign whose weights they serve."""
 
+import gc
 import json
 import re
-import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from safetensors.torch import save_file
 
 from tests.judge.campaigns import LOGS, MINI
 from tests.run.fakes import FakeTask, job
-from tests.serving.short_rules import QUALITY, patch
+from tests.serving.short_rules import QUALITY
 from train_bench.campaign.kept_weights import kept_runs
 from train_bench.check.one_rank import OneRank
 from train_bench.core import files
+from train_bench.judge.checks.verified import path_of
 from train_bench.quality import Quality
 from train_bench.serving import rank, session
 from train_bench.serving.assignment import SERVED, as_options
@@ -25,7 +24,7 @@ from train_bench.serving.batching import Batching
 from train_bench.task import DataFacts, DataFingerprint, SetFingerprint
 
 SAMPLES = 900
-COST_S = 1e-4
+COST_S = 5e-5
 """Processor time of an honest answer."""
 
 
@@ -69,7 +68,7 @@ class ServedTask(FakeTask):
         return [self.one(index) for index in indices]
 
     def one(self, index):
-        return np.int32((index + (index == 0)) % 10 + int(self.shift) - 1).tobytes()
+        return np.int32((index + (index == 0) + int(self.shift) - 1) % 10).tobytes()
 
     def quality_of(self, answers):
         self.performing = True
@@ -85,14 +84,15 @@ def work(seconds):
 
 
 class Caching(ServedTask):
-    """Answers what it has answered before without working again."""
+    """Answers what it has answered before with a tenth of the work."""
 
     def __init__(self):
         super().__init__()
         self.kept = set()
 
     def answer(self, indices):
-        work(COST_S * len({*indices} - self.kept))
+        new = len({*indices} - self.kept)
+        work(COST_S * (new + (len(indices) - new) / 10))
         self.kept |= {*indices}
         return [self.one(index) for index in indices]
 
@@ -196,55 +196,58 @@ SYSTEMS = {
 }
 
 
-def main():
-    folder, *names = sys.argv[1:]
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        patch(monkeypatch)
-        errors = {name: serve(Path(folder, name), *SYSTEMS[name], monkeypatch) for name in names}
-    files.write_json(Path(folder, "errors.json"), errors)
+def campaign(folder, runs=1):
+    """Runs with kept and verified weights and their logs, as `kept_runs` gives them, and the job of the first one."""
+    (folder / "weights").mkdir(parents=True)
+    made = [keep(folder, index) for index in range(runs)]
+
+    class Plan:
+        jobs, ruleset, benchmark = tuple(made), MINI.ruleset, MINI.name
+
+    return made[0], kept_runs(Plan)
 
 
-def campaign(folder):
-    """A run with kept weights and its log, as `kept_runs` gives it."""
-    weights = folder / "weights" / "run_0.safetensors"
-    weights.parent.mkdir(parents=True)
-    save_file({"shift": torch.ones(1)}, weights)
+def keep(folder, index):
+    """One run: weights of its own, its log, which names them, and their verification. Returns its job."""
+    weights = folder / "weights" / f"run_{index}.safetensors"
+    save_file({"shift": torch.ones(1) + 10 * index}, weights)
     log = (LOGS / "good.txt").read_text().replace('"value": 0.999', f'"value": {QUALITY!r}')
     event = json.loads(re.search(r":::MLLOG (.*data_fingerprint.*)", log)[1])
     event |= {"key": "kept_weights", "value": {"files": {weights.name: files.digest(weights)}}}
-    (folder / "result_0.txt").write_text(f"{log}:::MLLOG {json.dumps(event)}\n")
-    made = job(
+    path = folder / f"result_{index}.txt"
+    path.write_text(f"{log}:::MLLOG {json.dumps(event)}\n")
+    verify(path)
+    return job(
         folder,
+        index=index,
         benchmark=MINI.name,
         target=MINI.target,
         config={"ruleset": MINI.ruleset},
     )
 
-    class Plan:
-        jobs, ruleset, benchmark = (made,), MINI.ruleset, MINI.name
 
-    return made, kept_runs(Plan)
+def verify(path, /, **changes):
+    """Write the verification of a log, as it stands."""
+    content = {"log": files.digest(path), "agree": True, "tolerance": 1e-5}
+    files.write_json(path_of(path), content | changes)
 
 
-def serve(folder, system, change, monkeypatch):
-    """Serve one system in the Offline scenario. Returns the error's sentence, if there was one."""
-    made, runs = campaign(folder / "campaign")
+def serve(folder, system, monkeypatch, *, scenario="Offline", runs=1, change=None):
+    """Serve a system with the weights of some runs; the result is in `folder`. Raises what the system raises."""
+    made, kept = campaign(folder / "campaign", runs)
     request = session.ServeRequest(
-        scenarios=("offline",), batching=Batching(), quantisation="none", output=folder / "served"
+        scenarios=(scenario,), batching=Batching(), quantisation="none", output=folder / "served"
     )
-    assignment = session.assignment_of("Offline", runs, request)
+    assignment = session.assignment_of(scenario, kept, request)
+    doing = replace(made, folder=folder / "process", work_options=as_options(assignment))
     with monkeypatch.context() as patched:
+        patched.setattr(rank.rank, "new_task", lambda job: system())
         if change is not None:
             honest = rank.Load
             patched.setattr(rank, "Load", lambda **make: honest(**change(make) if "mode" in make else make))
-        doing = replace(made, folder=folder / "process", work_options=as_options(assignment))
         try:
             rank.serve(doing, system(), OneRank())
-        except Exception as error:
-            return f"{type(error).__name__}: {error}"
-    session.write_result(made, runs, request, [files.read_json(doing.folder / SERVED)])
-    return None
-
-
-if __name__ == "__main__":
-    main()
+        finally:
+            gc.unfreeze()
+    session.write_result(made, kept, request, [files.read_json(doing.folder / SERVED)])
+    return folder / "served"

@@ -58,12 +58,17 @@ DAMAGES = {
     "a rate that is missing": lambda content: content["scenarios"]["Server"].update(server={}),
     "tried rates that are none": in_server(tried=[{"rate": 3.0}]),
     "a lost share that is none": in_test(processor_wait={"lost": None}),
+    "a lost share above one": in_test(processor_wait={"lost": 1.5}),
+    "a cost that is zero": in_test(answer_us=0.0),
+    "a cost that is no number": in_test(answer_us="nan"),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_result_is_refused_in_a_sentence(result, damage):
-    with pytest.raises(LogError, match=r"serving\.json (is not a result|has the (scenario|rate))"):
+    with pytest.raises(
+        LogError, match=r"serving\.json (is not a result|has (the (scenario|rate)|answer_us|lost))"
+    ):
         judge_folder(result(DAMAGES[damage]), None)
 
 

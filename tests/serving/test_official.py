@@ -27,16 +27,17 @@ def checker(tmp_path_factory):
         "inference", INFERENCE, "tools/submission/submission_checker", tmp_path_factory.mktemp("official")
     )
     with importing(folder.parent) as load:
-        yield SimpleNamespace(
-            **{
-                name: load(f"submission_checker.{place}")
-                for name, place in {
-                    "constants": "constants",
-                    "configuration": "configuration.configuration",
-                    "performance": "checks.performance_check",
-                }.items()
-            }
-        )
+        yield modules_of(load)
+
+
+def modules_of(load):
+    """Modules of the checker, which `load` imports by name."""
+    places = {
+        "constants": "constants",
+        "configuration": "configuration.configuration",
+        "performance": "checks.performance_check",
+    }
+    return SimpleNamespace(**{name: load(f"submission_checker.{place}") for name, place in places.items()})
 
 
 def test_every_number_of_a_round_is_that_of_its_tables(checker):

@@ -1,6 +1,7 @@
 """Quantisation is a pure function of weights, close to the network that it rounds."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -47,6 +48,25 @@ def test_a_row_of_an_int8_layer_does_not_depend_on_its_neighbours():
     rows[4] = 0
     with torch.no_grad():
         assert torch.equal(layer(rows)[4:6], torch.cat([layer(rows[4:5]), layer(rows[5:6])]))
+
+
+def test_a_network_may_take_the_weights_of_an_int8_layer_for_its_own_arithmetic():
+    class Last(nn.Sequential):
+        def forward(self, inputs):
+            return nn.functional.linear(inputs, self[0].weight, self[0].bias)
+
+    exact, inputs = Last(nn.Linear(64, 48)), torch.randn(7, 64)
+    served = copy.deepcopy(exact)
+    quantise(served, "int8_dynamic")
+    with torch.no_grad():
+        error = (served(inputs) - exact(inputs)).abs().max() / exact(inputs).abs().max()
+    assert 0 < error <= 0.01
+
+
+def test_int8_weights_of_a_network_on_a_gpu_are_refused():
+    network = SimpleNamespace(parameters=lambda: [SimpleNamespace(is_cuda=True)])
+    with pytest.raises(LaunchError, match="for the CPU, and the network is on a GPU; give device=cpu"):
+        quantise(network, "int8_dynamic")
 
 
 def test_a_network_without_linear_layers_is_refused():

@@ -1,24 +1,25 @@
 """A sound system is valid; twelve faults are found, whether they are in the system, in the load, or in the files."""
 
+import functools
 import hashlib
 import json
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests import needs
-from tests.serving import short_rules
+from tests.serving import serve_fake, short_rules
 from tests.serving.recorded_tests import in_detail
 from tests.serving.serve_fake import OtherData, ServedTask, campaign
+from tests.serving.short_rules import QUALITY
 from tests.serving.test_judge import in_summary, without_slow_ones
 from train_bench.check.one_rank import OneRank
 from train_bench.errors import LaunchError, LogError
 from train_bench.report.page import write
+from train_bench.report.serving import cost_of_training
 from train_bench.serving import rank
 from train_bench.serving.assignment import as_options
 from train_bench.serving.batching import Batching
@@ -48,17 +49,21 @@ STOPPED = {
 }
 """Systems that end with a sentence."""
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    """Results of all systems, to be read only."""
+def served(tmp_path_factory):
+    """Serves a system by its name, once; the result is to be read only. Raises what the system has raised."""
     needs.package("mlperf_loadgen")
     folder = tmp_path_factory.mktemp("served")
-    names = ["sound", *SYSTEMS, *STOPPED]
-    subprocess.run([sys.executable, "-m", "tests.serving.serve_fake", folder, *names], check=True)
-    return folder
+
+    @functools.cache
+    def result(name):
+        system, change = serve_fake.SYSTEMS[name]
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            short_rules.patch(monkeypatch)
+            return serve_fake.serve(folder / name, system, monkeypatch, change=change)
+
+    return result
 
 
 @pytest.fixture(autouse=True)
@@ -67,9 +72,9 @@ def rules(monkeypatch):
 
 
 @pytest.fixture
-def sound(results, tmp_path):
+def sound(served, tmp_path):
     """A copy of the sound result, to be changed at will."""
-    return Path(shutil.copytree(results / "sound" / "served", tmp_path / "served"))
+    return Path(shutil.copytree(served("sound"), tmp_path / "served"))
 
 
 def broken(judged):
@@ -77,25 +82,25 @@ def broken(judged):
     return {finding.check for finding in findings if finding.grade == "breaks"}
 
 
-def test_a_sound_system_is_valid_under_the_rules_of_its_result(results):
-    judged = judge_folder(results / "sound" / "served", None)
+def test_a_sound_system_is_valid_under_the_rules_of_its_result(served):
+    judged = judge_folder(served("sound"), None)
     assert (judged.valid, judged.round, broken(judged)) == (True, "mini-serving-1.0", set())
     assert {test.file for test in judged.tests} == {
         f"{OFFLINE}/{name}" for name in ("accuracy", "performance/run_1", "TEST01", "TEST04")
     }
     (row,) = judged.as_json()["scenarios"]
-    assert 0 < row["values"]["0"] <= 1e4, "an answer takes 100 us of processor time"
+    assert 0 < row["values"]["0"] <= 2e4, "an answer takes 50 us of processor time"
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_a_fault_of_the_system_or_of_its_load_is_found(results, name):
-    judged = judge_folder(results / name / "served", None)
+def test_a_fault_of_the_system_or_of_its_load_is_found(served, name):
+    judged = judge_folder(served(name), None)
     assert not judged.valid
     assert SYSTEMS[name] in broken(judged)
 
 
-def test_without_quality_there_is_no_performance_test(results):
-    judged = judge_folder(results / "wrong_answers" / "served", None)
+def test_without_quality_there_is_no_performance_test(served):
+    judged = judge_folder(served("wrong_answers"), None)
     assert [test.file for test in judged.tests] == [f"{OFFLINE}/accuracy"]
 
 
@@ -121,24 +126,59 @@ def test_an_error_in_later_weights_closes_the_tasks_before(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("name", STOPPED)
-def test_an_error_of_a_system_ends_the_process_with_its_sentence(results, name):
-    errors = json.loads((results / "errors.json").read_text())
-    assert re.search(STOPPED[name], errors[name])
-    assert not (results / name / "served" / RESULT).exists()
+def test_an_error_of_a_system_ends_the_process_with_its_sentence(served, tmp_path, monkeypatch, name):
+    system, change = serve_fake.SYSTEMS[name]
+    with pytest.raises(Exception, match=STOPPED[name]):
+        serve_fake.serve(tmp_path, system, monkeypatch, change=change)
+    assert not (tmp_path / "served" / RESULT).exists()
 
 
 def test_the_page_has_the_scenarios_the_cost_of_training_and_the_findings(sound):
-    in_result(lambda content: content["runs"][0].update(minutes=2.0, joules=600.0))(sound)
+    power_log(sound / "run_0" / "power" / "training" / "node_0.txt", watts=5.0)
+    power_log(sound / OFFLINE / "performance" / "power" / "node_0.txt", watts=10.0)
     in_result(lambda content: content["tests"].pop(f"{OFFLINE}/TEST01"))(sound)
     judged = judge_folder(sound, None).as_json()
     page = write.serving_page(judged)
     assert "resnet_mini, trained and served" in page
     assert "NOT VALID" in page
     assert f"The test {OFFLINE}/TEST01 is not in serving.json." in page
-    assert "Training took 2 minutes on average and 600 J." in page
-    answers = 120 * judged["scenarios"][0]["mean"]
-    assert f"after {answers:,.0f} answers, serving has taken longer than training" in page
+    ((minutes, joules),) = [(run["minutes"], run["joules"]) for run in judged["training"]]
+    assert joules == pytest.approx(5 * 60 * minutes)
+    rate = judged["scenarios"][0]["mean"]
+    assert f"Training took {minutes:.3g} minutes on average." in page
+    assert f"after {60 * minutes * rate:,.0f} answers, serving has taken longer than training" in page
+    assert judged["scenarios"][0]["joules_per_million"] == pytest.approx(1e7 / rate)
+    assert f"after {joules * rate / 10:,.0f} answers, serving has cost more energy than training" in page
     assert sum(judged["scenarios"][0]["latencies"]["counts"]) >= 900
+
+
+def power_log(path, watts):
+    lines = [
+        ("power_measurement_start", None, 0),
+        ("power_reading", watts, 1000),
+        ("power_measurement_stop", None, 1000),
+    ]
+    event = {"namespace": "", "event_type": "POINT_IN_TIME", "metadata": {}}
+    path.parent.mkdir(parents=True)
+    path.write_text(
+        "".join(
+            f":::MLLOG {json.dumps(event | {'key': key, 'value': value, 'time_ms': time_ms})}\n"
+            for key, value, time_ms in lines
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("logs", "sentence"),
+    [
+        ((), "training has no power logs (run with energy=auto; serve then measures, too)."),
+        (("run_0/power/training",), "that of serving is unknown, because a test has no power log."),
+    ],
+)
+def test_energy_that_was_not_measured_has_its_reason(sound, logs, sentence):
+    for place in logs:
+        power_log(sound / place / "node_0.txt", watts=5.0)
+    assert cost_of_training(judge_folder(sound, None).as_json()).endswith(sentence)
 
 
 def in_result(change):
@@ -158,8 +198,30 @@ def in_log(pattern, text):
         changed, count = re.subn(pattern, text, path.read_text())
         assert count
         path.write_text(changed)
+        serve_fake.verify(path)
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         in_result(lambda content: content["runs"][0].update(log=digest))(folder)
+
+    return edit
+
+
+def in_verification(**changes):
+    return lambda folder: serve_fake.verify(folder / "run_0" / TRAINING_LOG, **changes)
+
+
+def cost(folder, name):
+    content = json.loads((folder / RESULT).read_text())
+    return content["tests"][f"{OFFLINE}/{name}"]["answer_us"]
+
+
+def stated_cost(name, factor):
+    """An edit of the stated processor time of an answer."""
+
+    def edit(folder):
+        now = cost(folder, name)
+        in_result(lambda content: content["tests"][f"{OFFLINE}/{name}"].update(answer_us=now * factor))(
+            folder
+        )
 
     return edit
 
@@ -190,6 +252,10 @@ EDITS = {
     "less than 0.99 of the quality": (in_result(quality(0.98)), "quality"),
     "a quality that differs without quantisation": (in_result(quality(0.9999)), "quality"),
     "no quality": (in_result(quality(0.0)), "quality"),
+    "weights that were not verified": (in_verification(log="another"), "weights"),
+    "a verification that does not hold": (in_verification(agree=False), "weights"),
+    "more processor time than the trace leaves": (stated_cost("performance/run_1", 30), "cost"),
+    "less work than in accuracy mode": (stated_cost("performance/run_1", 0.1), "cost"),
     "an edited summary": (below("performance/run_1", in_summary), "summary"),
     "an edited detail log": (
         below("performance/run_1", in_detail("result_samples_per_second", "99999.5")),
@@ -223,6 +289,17 @@ def test_what_was_edited_in_a_result_is_found(sound, what):
     judged = judge_folder(sound, None)
     assert not judged.valid
     assert check in broken(judged)
+
+
+def test_the_tolerance_of_the_verification_decides_what_is_equal(sound):
+    in_result(quality(QUALITY - 0.001))(sound)
+    assert "quality" in broken(judge_folder(sound, None))
+    in_verification(tolerance=0.01)(sound)
+    judged = judge_folder(sound, None)
+    assert judged.valid
+    assert [finding.message for finding in judged.findings if finding.check == "quality"] == [
+        "The weights of run 0 were verified within 0.01; the default of verify is 1e-05."
+    ]
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", '{"ruleset": 3}', "nonsense", '{"runs": [{"index": "x"}]}'])

@@ -4,10 +4,7 @@ import shutil
 
 import pytest
 
-from tests.serving.recorded_tests import copied, recorded
 from train_bench.serving.judge import judge_folder
-
-__all__ = ["copied", "recorded"]
 
 
 @pytest.mark.parametrize(

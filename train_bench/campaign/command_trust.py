@@ -91,6 +91,19 @@ def refuse_processes(job: Job, work: str) -> None:
         )
 
 
+def refuse_energy_command(plan: Plan, work: str) -> None:
+    """Raise `RequestError` for `work` that would start the energy command of a campaign that this user has not begun or
+    trusted."""
+    command = plan.request.get("energy_command")
+    folder = plan.jobs[0].folder
+    if command is not None and not begun_plans.is_remembered(begun_plans.TRUSTED, _digest(folder)):
+        raise RequestError(
+            f"{work} would measure energy as the campaign in {folder} says, which you have neither started nor trusted "
+            f"before: energy_command={command}. train-bench run resume={folder} trust=true allows it, and carries out "
+            f"runs that have no result yet."
+        )
+
+
 def launcher_effects(plan: Plan) -> list[str]:
     """The launcher with its options, if it starts more than one rank on this host."""
     job = plan.jobs[0]

@@ -9,11 +9,13 @@ from pathlib import Path
 from train_bench.cli import campaign_paths
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import INVALID, VALID, state
+from train_bench.errors import LogError
 from train_bench.judge import summary
 from train_bench.judge.entry import Judgement, judge_entry
 from train_bench.judge.published import published_entries
 from train_bench.judge.tree import Judged, judge_trees
 from train_bench.plan import definition, discover
+from train_bench.serving import folders
 
 
 def parser_of_paths(verb: str, description: str | None) -> argparse.ArgumentParser:
@@ -56,14 +58,24 @@ def judged_tree(
     """Judge the trees of the options. `table` has published entries besides those that come with train_bench; it is
     read before anything is judged. `judge` is that of `judge_trees`."""
     more = () if table is None else published_entries.read(table)
-    return judge_trees(
-        paths,
-        ruleset_name=ruleset,
-        rcp_folders=discover.rcp_folders(),
-        changes=definition.changes,
-        table=lambda: (*published_entries.shipped(), *more),
-        judge=judge,
-    )
+    try:
+        return judge_trees(
+            paths,
+            ruleset_name=ruleset,
+            rcp_folders=discover.rcp_folders(),
+            changes=definition.changes,
+            table=lambda: (*published_entries.shipped(), *more),
+            judge=judge,
+        )
+    except LogError as error:
+        served = next(filter(folders.find_tests, paths), None)
+        if served is None:
+            raise
+        page = served / folders.PAGE
+        shown = f"; their page is {page}" if page.is_file() else ""
+        raise LogError(
+            f"{error} LoadGen tests are there: judge them with train-bench judge {served}{shown}."
+        ) from error
 
 
 def exit_code(judged: Judged, *, stated: bool) -> int:

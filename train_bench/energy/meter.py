@@ -124,19 +124,24 @@ class Meter:
 
     def run_over(self, job: Job, begin_ms: int | None, end_ms: int | None) -> None:
         """Write the power log of a run whose clock counted from one time to another, if it did."""
-        if self._process is None or begin_ms is None or end_ms is None or end_ms <= begin_ms:
+        if begin_ms is not None and end_ms is not None and end_ms > begin_ms:
+            self.write_log(_node_file(job, self._host), begin_ms, end_ms, f"run {job.index + 1}")
+
+    def write_log(self, path: Path, begin_ms: int, end_ms: int, measured: str) -> None:
+        """Write the power log of what was `measured` from one time to another, if a sampler runs."""
+        if self._process is None:
             return
         rows = self._until(end_ms + 1)
         if not rows.sources:
             return
         why = readings.validate(rows, begin_ms - 1, end_ms + 1)
         if why is not None:
-            self._say(f"energy: {self._where}{why}; run {job.index + 1} and other such runs have no energy")
+            self._say(f"energy: {self._where}{why}; {measured} and others like it have no energy")
             return
         idle, source = self._idle(rows)
         stated = {"idle_watts": idle, "idle": source, "nodes": self._hosts}
         try:
-            files.write(_node_file(job, self._host), readings.power_log(rows, begin_ms, end_ms, stated))
+            files.write(path, readings.power_log(rows, begin_ms, end_ms, stated))
         except WriteError as error:
             self._say(f"energy: {error}")
 
@@ -200,7 +205,7 @@ class Meter:
             self._say(f"energy: {self._where}read from {', '.join(rows.sources)}{idle}{lacks}")
 
     def _say(self, text: str) -> None:
-        key = re.sub(r"\d+(\.\d+)? s\b|\brun \d+", "", text)
+        key = re.sub(r"\d+(\.\d+)? s\b|\brun[ _]\d+\S*", "", text)
         if key not in self._said:
             self._said.add(key)
             self._tell(text.removesuffix(".") + ".")

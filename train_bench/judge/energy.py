@@ -43,6 +43,11 @@ class Energy:
         return asdict(self)
 
 
+def power_folder(result: Path) -> Path:
+    """Folder of the power logs of a result."""
+    return result.parent / "power" / result.stem
+
+
 def energy_of(record: RunRecord) -> Energy | None:
     """Energy of a run over all its nodes and switches; None without power logs or a time, or if one of the logs
     gives no power or is missing."""
@@ -53,7 +58,7 @@ def energy_of(record: RunRecord) -> Energy | None:
 def measure(record: RunRecord) -> Energy | str:
     """Energy of a run, or the reason for which it is unknown."""
     path = Path(record.file)
-    folder = path.parent / "power" / path.stem
+    folder = power_folder(path)
     nodes, switches = sorted(folder.glob("node_*.txt")), sorted(folder.glob("sw_*.txt"))
     if not nodes:
         return _without_logs(folder)
@@ -75,6 +80,14 @@ def measure(record: RunRecord) -> Energy | str:
     if hosts > len(nodes):
         return f"{_place(folder)} has logs of {len(nodes)} of {hosts:g} hosts"
     return _over(record.minutes * 60, [value for value in watts if not isinstance(value, str)], logs, places)
+
+
+def mean_watts(path: Path) -> float | str:
+    """Mean watts of a node over its power log, or the reason for which they are unknown."""
+    if not path.is_file():
+        return "there is no power log"
+    watts = _node(log.read(path).events)
+    return f"{path.name} {watts}" if isinstance(watts, str) else watts
 
 
 def _over(

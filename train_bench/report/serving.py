@@ -90,12 +90,28 @@ def cost_of_training(judged: Mapping[str, Any]) -> str:
     if not minutes or not offline:
         return "The times of training and of the Offline scenario are not both known."
     trained = sum(minutes) / len(minutes)
-    joules = [run["joules"] for run in judged["training"] if run["joules"]]
-    energy = f" and {sum(joules) / len(joules):,.0f} J" if joules else ", its energy was not measured"
     return (
-        f"Training took {trained:.3g} minutes on average{energy}. A million answers take "
-        f"{1e6 / offline / 60:.3g} minutes offline: after {trained * 60 * offline:,.0f} answers, "
-        "serving has taken longer than training."
+        f"Training took {trained:.3g} minutes on average. A million answers take {1e6 / offline / 60:.3g} minutes "
+        f"offline: after {trained * 60 * offline:,.0f} answers, serving has taken longer than training. "
+        f"{_energy(judged)}"
+    )
+
+
+def _energy(judged: Mapping[str, Any]) -> str:
+    """Energy to train beside that of answers, or why there is none."""
+    joules = [run["joules"] for run in judged["training"] if run["joules"]]
+    served = next(
+        (row["joules_per_million"] for row in judged["scenarios"] if row["scenario"] == "Offline"), None
+    )
+    if len(joules) < len(judged["training"]):
+        return "Energy: unknown, because training has no power logs (run with energy=auto; serve then measures, too)."
+    trained = sum(joules) / len(joules)
+    words = f"Training took {trained:,.0f} J on average"
+    if not served:
+        return f"{words}; that of serving is unknown, because a test has no power log."
+    return (
+        f"{words}, a million answers take {served:,.0f} J: after {1e6 * trained / served:,.0f} answers, serving has "
+        "cost more energy than training."
     )
 
 

@@ -53,6 +53,11 @@ class Assignment:
     folder: Path
 
 
+def power_log_of(test: str) -> Path:
+    """Power log of a performance test, beside its folder."""
+    return Path(test).with_name("power") / "node_0.txt"
+
+
 def as_options(assignment: Assignment) -> dict[str, Any]:
     """Assignment as plain data, which a job carries."""
     return asdict(assignment) | {"folder": str(assignment.folder)}

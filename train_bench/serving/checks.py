@@ -212,6 +212,9 @@ def check_rules(test: LoadGenTest, rules: Round, model: str | None) -> Iterator[
     configured = int(settings["effective_min_duration_ms"])
     if test.mode == PERFORMANCE and configured < rules.min_duration_ms:
         yield "rules", BREAKS, f"min_duration_ms is {configured}; at least {rules.min_duration_ms}."
+    queries, due = int(settings["effective_min_query_count"]), rules.min_queries.get(test.scenario, 0)
+    if test.mode == PERFORMANCE and queries < due:
+        yield "rules", BREAKS, f"min_query_count is {queries}; at least {due} in {test.scenario}."
     if model is None:
         yield "model", REVIEW, "No folder names a model of the round, so its bounds are not checked."
         return

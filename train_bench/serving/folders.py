@@ -10,6 +10,9 @@ DETAIL = "mlperf_log_detail.txt"
 RESULT = "serving.json"
 """File that joins the tests of served weights with their campaign."""
 
+PAGE = "serving.html"
+"""Page of a result of `train-bench serve`."""
+
 TRAINING_LOG = "training.log"
 """Copy of the log of the run whose weights were served, in its folder `run_N`."""
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from train_bench.errors import LogError
+from train_bench.errors import LogError, RequestError
 from train_bench.judge.finding import BREAKS, REVIEW, Finding
 from train_bench.serving import (
     checks,
@@ -83,6 +83,7 @@ class ServingJudgement:
     unjudged: tuple[str, ...]
     findings: tuple[Finding, ...] = ()
     result: served.Served | None = None
+    training: Sequence[Mapping[str, Any]] = ()
     scenarios: Sequence[Mapping[str, Any]] = ()
 
     @property
@@ -109,7 +110,7 @@ class ServingJudgement:
             "benchmark": self.result.benchmark,
             "campaign": self.result.campaign,
             "quantisation": self.result.quantisation,
-            "training": [asdict(run) for run in self.result.runs],
+            "training": self.training,
             "scenarios": self.scenarios,
         }
 
@@ -140,8 +141,18 @@ def judge_folder(root: Path, round_name: str | None) -> ServingJudgement:
         unjudged=tuple(unjudged),
         findings=findings,
         result=result,
+        training=() if result is None else [_training(root, result, run) for run in result.runs],
         scenarios=() if result is None else scenario_table.rows(result, tests, judged),
     )
+
+
+def _training(root: Path, result: served.Served, run: served.ServedRun) -> dict[str, Any]:
+    """Minutes and joules to train the weights of a run, None for unknown ones."""
+    try:
+        training = served.read_training(root, result, run)
+    except (LogError, RequestError):
+        return asdict(run) | {"minutes": None, "joules": None}
+    return asdict(run) | {"minutes": training.record.minutes, "joules": training.joules}
 
 
 def _judge(

@@ -7,9 +7,6 @@ from collections.abc import Mapping
 
 from train_bench.quality import Target
 
-TOLERANCE = 1e-5
-"""Largest difference of a metric from the logged one by sums in another order, as `verify` has it."""
-
 
 def share(target: Target, served: Mapping[str, float | None], verified: Mapping[str, float | None]) -> float:
     """Smallest share over the metrics of the target: served by verified, or its inverse where lower is better; 0 for a
@@ -24,8 +21,8 @@ def share(target: Target, served: Mapping[str, float | None], verified: Mapping[
     return min(shares)
 
 
-def equal(served: Mapping[str, float | None], verified: Mapping[str, float]) -> bool:
-    """True if all metrics are those of the log, but for rounding. None equals nothing."""
+def equal(served: Mapping[str, float | None], verified: Mapping[str, float], tolerance: float) -> bool:
+    """True if no metric differs by more than the tolerance of `verify`. None equals nothing."""
     return served.keys() == verified.keys() and all(
-        now is not None and abs(now - verified[name]) <= TOLERANCE for name, now in served.items()
+        now is not None and abs(now - verified[name]) <= tolerance for name, now in served.items()
     )

@@ -20,22 +20,28 @@ LARGEST = 127
 
 class Int8Linear(nn.Module):
     """Linear layer of int8 weights, a scale for each output, on inputs that are rounded to int8, a scale for each row;
-    sums are exact, so that a row does not depend on those beside it."""
+    sums are exact, so that a row does not depend on its neighbours. `weight` is for networks that take the weights of a
+    layer for arithmetic of their own."""
 
-    weight: Tensor
+    rounded: Tensor
     scale: Tensor
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
-        weight, scale = _rounded(linear.weight.detach())
-        self.register_buffer("weight", weight)
+        rounded, scale = _rounded(linear.weight.detach())
+        self.register_buffer("rounded", rounded)
         self.register_buffer("scale", scale)
         self.bias = linear.bias
+
+    @property
+    def weight(self) -> Tensor:
+        """Weights as floats, rounded."""
+        return self.rounded.float() * self.scale
 
     def forward(self, inputs: Tensor) -> Tensor:
         """(..., inputs) floats to (..., outputs) floats."""
         rows, scale = _rounded(inputs.flatten(0, -2))
-        sums = torch._int_mm(rows, self.weight.t()).float()
+        sums = torch._int_mm(rows, self.rounded.t()).float()
         outputs = sums * scale * self.scale.t()
         if self.bias is not None:
             outputs = outputs + self.bias
@@ -52,7 +58,7 @@ def _rounded(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 def quantise(model: nn.Module, kind: str) -> str:
     """Quantise in place; returns the sha256 of the weights as they are served then. Raises `LaunchError` for a network
-    without a linear layer, and where a second quantisation gives other weights.
+    without a linear layer or, for int8, on a GPU, and where a second quantisation gives other weights.
 
     none          unchanged
     bf16          weights of two or more dimensions are rounded to bfloat16, ties to even
@@ -60,6 +66,10 @@ def quantise(model: nn.Module, kind: str) -> str:
     """
     if kind == "none":
         return _digest(model)
+    if kind == "int8_dynamic" and any(tensor.is_cuda for tensor in model.parameters()):
+        raise LaunchError(
+            "quantisation=int8_dynamic is for the CPU, and the network is on a GPU; give device=cpu."
+        )
     again = copy.deepcopy(model)
     digests = [_digest(_quantised(one, kind)) for one in (model, again)]
     if digests[0] != digests[1]:

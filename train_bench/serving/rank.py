@@ -47,7 +47,8 @@ from train_bench.task import ServesSamples, Task
 
 WARM_ANSWERS = 20
 LOGGED_ANSWERS = 256
-MOST_TRIES = 6
+DOUBLINGS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+"""Factors of the expected rate at which a test is repeated that ran out of queries."""
 
 AT_ONCE = 1e5
 """Rate of the accuracy tests of all scenarios, far above any: queries wait for none, and where several are on their
@@ -142,8 +143,7 @@ class _Session:
 
     def _good(self, weights: ServedWeights) -> bool:
         metrics = self.report["quality"][str(weights.index)]
-        needed = self._rules.quality or 0.0
-        return quality_rule.share(self._job.target, metrics, weights.quality) >= needed
+        return quality_rule.share(self._job.target, metrics, weights.quality) >= self._rules.quality
 
     def _accuracy(self, weights: ServedWeights) -> dict[str, float | None]:
         folder = folder_of(self._scenario, weights.index) / ACCURACY
@@ -168,14 +168,15 @@ class _Session:
         self._run_long_enough(folder_of(self._scenario, weights.index) / name, weights, load)
 
     def _run_long_enough(self, folder: Path, weights: ServedWeights, load: Load) -> float:
-        """Repeat a test that ran out of queries, which is faster than expected. Returns the rate that was enough. The
-        arrivals of Server last as long as they should at any rate."""
-        for _ in range(MOST_TRIES):
-            verdict = self._run(folder, weights, load)
+        """Repeat a test that ran out of queries, which is faster than expected, at twice the rate. Returns the last
+        rate, which is enough unless the system outran all of them. The arrivals of Server last as long as they should
+        at any rate."""
+        rates = [load.rate * factor for factor in DOUBLINGS]
+        for rate in rates:
+            verdict = self._run(folder, weights, replace(load, rate=rate))
             if verdict is None or (verdict.min_duration_met and verdict.min_queries_met):
-                break
-            load = replace(load, rate=2 * load.rate)
-        return load.rate
+                return rate
+        return rates[-1]
 
     def _server(self, capacity: float) -> float:
         """Find the rate, and leave the tests that show it where the judge looks for them."""
@@ -236,9 +237,7 @@ class _Session:
             mode=PERFORMANCE,
             rate=rate,
             min_duration_ms=self._rules.min_duration_ms,
-            min_queries=self._model.offline_samples or 1
-            if self._scenario == "Offline"
-            else self._rules.min_queries[self._scenario],
+            min_queries=self._rules.min_queries.get(self._scenario, self._model.offline_samples or 1),
             seeds=self._rules.seeds,
             latency_ns=self._model.server_latency_ns,
         )
@@ -248,8 +247,9 @@ class _Session:
         place = self._assignment.folder / folder
         shutil.rmtree(place, ignore_errors=True)
         before = processors.read_cpu_times()
-        start = time.monotonic()
+        start, begin_ms = time.monotonic(), _now_ms()
         cost = loadgen.run_test(place, load, self._tasks[weights.index], self._assignment.batching)
+        end_ms = _now_ms()
         used = processors.cpu_times_between(before, processors.read_cpu_times())
         self._parallel.barrier()  # a heartbeat
         self._tests[str(folder)] = {
@@ -257,6 +257,7 @@ class _Session:
             "mode": load.mode,
             "seconds": round(time.monotonic() - start, 3),
             "answer_us": round(1e6 * cost, 3),
+            "window_ms": [begin_ms, end_ms],
             "processor_wait": processors.gather(self._parallel, used),
         }
         return loadgen_verdict.recompute(loadgen_log.read(place))
@@ -272,6 +273,10 @@ class _Session:
         if self._scenario == "MultiStream":
             return 2 * size / QUERY_OF_STREAMS / seconds
         return {"SingleStream": 2.0, "Offline": AS_MUCH_AS_EXPECTED}.get(self._scenario, 1.0) * size / seconds
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _median_seconds(act: Callable[[], Any]) -> float:

@@ -39,8 +39,9 @@ class Round:
     speed_tolerance  share by which a compliance test may be faster or, in TEST01, slower; None: by its cost alone
     cost_tolerance   share by which processor time of an answer may be less in a compliance test
     weights          number of runs whose weights are served in turn; 0: weights are given
-    quality          least share of the verified quality
-    min_queries      by scenario; empty: early stopping alone asks for a number
+    quality          least share of the verified quality; 0: any
+    min_queries      least min_query_count of a performance test, by scenario; where there is none, early stopping alone
+                     asks for a number
     """
 
     min_duration_ms: int
@@ -49,7 +50,7 @@ class Round:
     speed_tolerance: float | None = OFFICIAL_TOLERANCE
     cost_tolerance: float | None = None
     weights: int = 0
-    quality: float | None = None
+    quality: float = 0.0
     min_queries: Mapping[str, int] = field(default_factory=dict)
 
     def model_of(self, folder: Path) -> str | None:

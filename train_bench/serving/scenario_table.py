@@ -1,17 +1,19 @@
 """Scenarios of a result of `train-bench serve`, a row each: the metric of each weights, its mean and its interval, and
-latencies as a histogram."""
+latencies as a histogram, and the energy of a million answers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from train_bench.judge.energy import mean_watts
 from train_bench.judge.statistics import olympic_interval, olympic_mean
-from train_bench.serving.assignment import PERFORMANCE_RUN
+from train_bench.serving.assignment import PERFORMANCE_RUN, power_log_of
 from train_bench.serving.loadgen_log import PERFORMANCE, LoadGenTest
 from train_bench.serving.served import Served
 
@@ -25,8 +27,8 @@ def rows(
     served: Served, tests: Sequence[LoadGenTest], judged: Sequence[TestJudgement]
 ) -> list[dict[str, Any]]:
     """For each scenario: metrics by run (None for one that is no positive number), mean and 95 % confidence interval
-    over runs, quality, latencies, and of Server the rate and those that were tried. `judged` are the judgements of
-    `tests`."""
+    over runs, quality, latencies, joules, and of Server the rate and those that were tried. `judged` are the
+    judgements of `tests`."""
     return [_row(served, scenario, tests, judged) for scenario in served.scenarios]
 
 
@@ -58,7 +60,21 @@ def _row(
         "tried": None if found.server is None else [asdict(one) for one in found.server.tried],
         "quality": {run: dict(metrics) for run, metrics in found.quality.items()},
         "latencies": _histogram([test for test, _ in chosen]),
+        "joules_per_million": _joules_per_million(chosen),
     }
+
+
+def _joules_per_million(chosen: Sequence[tuple[LoadGenTest, TestJudgement]]) -> float | None:
+    """Mean energy of a million answers over the tests; None if that of a test was not measured."""
+    energies = []
+    for test, one in chosen:
+        if test.queries is None or one.trace is None:
+            return None
+        watts = mean_watts(power_log_of(str(test.folder)))
+        if isinstance(watts, str):
+            return None
+        energies.append(1e6 * watts * one.trace.seconds / len(test.queries))
+    return fmean(energies) if energies else None
 
 
 def _histogram(tests: Sequence[LoadGenTest]) -> dict[str, list[float]] | None:

@@ -15,18 +15,25 @@ from typing import Any
 import cattrs
 
 from train_bench.core import files
+from train_bench.core.digits import significant
 from train_bench.core.job import KEPT_WEIGHTS
 from train_bench.errors import LogError, RequestError
+from train_bench.judge.checks import verified
+from train_bench.judge.energy import energy_of
 from train_bench.judge.finding import BREAKS, REVIEW
 from train_bench.logs.log import Log
 from train_bench.logs.record import SUCCESS, RunRecord, read_record
+from train_bench.quality import Target
 from train_bench.rules import ruleset
 from train_bench.serving import evaluation_data, quality_rule, rounds
 from train_bench.serving.assignment import ABOVE, ACCURACY, PERFORMANCE_RUN, SCENARIOS, folder_of
-from train_bench.serving.checks import Said
+from train_bench.serving.checks import LOGGED_DIGITS, Said
 from train_bench.serving.folders import RESULT, TRAINING_LOG
 from train_bench.serving.loadgen_log import PERFORMANCE, LoadGenTest
 from train_bench.serving.rounds import Round
+
+CLOCK_FACTOR, CLOCK_SLACK_US = 1.02, 1000.0
+"""Factor and microseconds by which the processor time of a thread may be above the length of a trace."""
 
 LEAST_STEP = 1.04
 """Factor between the rate of the Server scenario and that of the run that fails above it: 5 %, as logged."""
@@ -37,14 +44,25 @@ MOST_WAITING = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedRun:
-    """Run whose weights were served: the digest of its log, what that log names, and minutes and joules to train."""
+    """Run whose weights were served: the digest of its log, and the weights and the quality that this log names."""
 
     index: int
     log: str
     weights: Mapping[str, str]
     quality: Mapping[str, float]
-    minutes: float | None = None
-    joules: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """Training of served weights, by the copy of its log: the last quality, the tolerance within which `verify` found
+    it (None: not found), and the energy of the run, None where there are no power logs."""
+
+    record: RunRecord
+    log: Log
+    target: Target
+    quality: Mapping[str, float]
+    tolerance: float | None
+    joules: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +149,13 @@ def read(folder: Path) -> Served | None:
         raise LogError(
             f"{path} has the scenario {other[0]}; those of serve are {', '.join(SCENARIOS.values())}."
         )
+    for name, test in served.tests.items():
+        if not 0 < test.answer_us < math.inf:
+            raise LogError(
+                f"{path} has answer_us {test.answer_us:g} for {name}; it has to be a positive number."
+            )
+        if test.processor_wait is not None and not 0 <= test.processor_wait.lost <= 1:
+            raise LogError(f"{path} has lost {test.processor_wait.lost:g} for {name}; it has to be a share.")
     for scenario in served.scenarios.values():
         if scenario.server is not None and not 0 < scenario.server.rate < math.inf:
             raise LogError(f"{path} has the rate {scenario.server.rate:g}; it has to be a positive number.")
@@ -146,8 +171,9 @@ def check(
     yield from _check_runs(root, served, rules)
     for scenario, found in served.scenarios.items():
         yield from _check_scenario(root, served, rules, scenario)
-        if scenario == "Server" and found.server is not None:
-            yield from _check_rate(root, served, tests, invalid)
+        if scenario == "Server":
+            yield from _check_rate(root, found.server, tests, invalid)
+    yield from _check_stated_costs(root, served, tests)
     yield from _check_disturbances(served)
 
 
@@ -193,32 +219,57 @@ def _check_runs(root: Path, served: Served, rules: Round) -> Iterator[Said]:
             f"The weights of {len(served.runs)} runs were served; {served.ruleset} asks for {rules.weights}.",
         )
     for run in served.runs:
-        path = root / f"run_{run.index}" / TRAINING_LOG
         try:
-            training = ruleset.load(served.training_ruleset).benchmark(served.benchmark)
-            record, log = read_record(path, training)
+            training = read_training(root, served, run)
         except (LogError, RequestError) as error:
             yield "weights", BREAKS, f"The log of run {run.index} cannot be read: {error}"
             continue
-        quality = dict(training.target.quality_of(record.quality).metrics)
-        yield from _check_run(run, record, log, quality)
+        yield from _check_run(run, training)
+        quality = training.quality
         for scenario, found in served.scenarios.items():
             metrics = found.quality.get(str(run.index), {})
             share = quality_rule.share(training.target, metrics, quality)
             words = f"Run {run.index}, {scenario}: the quality of the answers is {_words(metrics)}, that of the log "
-            if share < (rules.quality or 0):
+            if share < rules.quality:
                 yield "quality", BREAKS, f"{words}{_words(quality)}; at least {rules.quality:g} of it."
-            elif served.quantisation == "none" and not quality_rule.equal(metrics, quality):
+            elif served.quantisation == "none" and not quality_rule.equal(
+                metrics, quality, training.tolerance or 0.0
+            ):
                 yield "quality", BREAKS, f"{words}{_words(quality)}; without quantisation they are equal."
 
 
-def _check_run(run: ServedRun, record: RunRecord, log: Log, quality: Mapping[str, float]) -> Iterator[Said]:
+def read_training(root: Path, served: Served, run: ServedRun) -> Training:
+    """Training of served weights. Raises `LogError` and `RequestError` for a log that cannot be read."""
+    benchmark = ruleset.load(served.training_ruleset).benchmark(served.benchmark)
+    record, log = read_record(root / f"run_{run.index}" / TRAINING_LOG, benchmark)
+    result, energy = verified.found(record), energy_of(record)
+    return Training(
+        record=record,
+        log=log,
+        target=benchmark.target,
+        quality=dict(benchmark.target.quality_of(record.quality).metrics),
+        tolerance=result["tolerance"] if result.get("agree") else None,
+        joules=None if energy is None else energy.joules,
+    )
+
+
+def _check_run(run: ServedRun, training: Training) -> Iterator[Said]:
+    record, log, tolerance = training.record, training.log, training.tolerance
+    if tolerance is None:
+        yield "weights", BREAKS, f"Run {run.index} has no verification of its weights that holds."
+    elif tolerance > verified.TOLERANCE:
+        yield (
+            "quality",
+            REVIEW,
+            f"The weights of run {run.index} were verified within {tolerance:g}; the default of verify is "
+            f"{verified.TOLERANCE:g}.",
+        )
     if record.status != SUCCESS:
         yield "weights", BREAKS, f"Run {run.index} has not reached its target."
     named = next((event.value for event in log.events if event.key == KEPT_WEIGHTS), None)
     if record.sha256 != run.log or not isinstance(named, Mapping) or named.get("files") != dict(run.weights):
         yield "weights", BREAKS, f"The weights of run {run.index} are not those that its log names."
-    if quality != dict(run.quality):
+    if training.quality != dict(run.quality):
         yield "quality", BREAKS, f"The verified quality of run {run.index} is not that of its log."
     data = evaluation_data.read(log)
     if data.overlaps:
@@ -247,6 +298,24 @@ def _check_scenario(root: Path, served: Served, rules: Round, scenario: str) -> 
             yield from _check_cost(str(folder), test.answer_us, min(costs, default=0.0), rules)
 
 
+def _check_stated_costs(root: Path, served: Served, tests: Sequence[LoadGenTest]) -> Iterator[Said]:
+    """Processor time of answers against the length of the trace: one thread computes them."""
+    for test in tests:
+        stated = served.tests.get(str(test.folder.relative_to(root)))
+        if stated is None or test.queries is None or not len(test.queries):
+            continue
+        lasted = float((test.queries.scheduled_ns + test.queries.latency_ns).max()) / 1e3
+        most = (lasted * CLOCK_FACTOR + CLOCK_SLACK_US) / len(test.queries)
+        if stated.answer_us > most:
+            cost, at_most = significant(stated.answer_us, most)
+            yield (
+                "cost",
+                BREAKS,
+                f"{RESULT} states {cost} us of processor time for an answer of {test.folder.relative_to(root)}; its "
+                f"trace leaves {at_most} us to one thread.",
+            )
+
+
 def _check_cost(folder: str, cost: float, accuracy: float, rules: Round) -> Iterator[Said]:
     """Processor time of an answer against the least in accuracy tests, which ask for every sample once. On a shared
     machine it is far steadier than the speed, and an answer that was kept costs next to nothing."""
@@ -263,7 +332,7 @@ def _check_cost(folder: str, cost: float, accuracy: float, rules: Round) -> Iter
 
 
 def _check_rate(
-    root: Path, served: Served, tests: Sequence[LoadGenTest], invalid: Sequence[Path]
+    root: Path, server: ServerRate | None, tests: Sequence[LoadGenTest], invalid: Sequence[Path]
 ) -> Iterator[Said]:
     rates = {
         test.folder: float(test.settings["effective_target_qps"])
@@ -275,6 +344,9 @@ def _check_rate(
     if len(at) > 1:
         listed = ", ".join(f"{rate:g}" for rate in sorted(at))
         yield "rate", BREAKS, f"The weights were served at different rates: {listed}."
+    if server is None or any(not math.isclose(rate, server.rate, rel_tol=LOGGED_DIGITS) for rate in at):
+        stated = "no rate" if server is None else f"the rate {server.rate:g}"
+        yield "rate", BREAKS, f"{RESULT} has {stated} of the Server scenario; the logs are to have the same."
     if above not in rates:
         yield (
             "rate",

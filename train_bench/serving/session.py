@@ -11,24 +11,27 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from train_bench.campaign import kept_weights, rank_job, runner
+from train_bench.campaign import command_trust, kept_weights, preflight, rank_job, runner
 from train_bench.campaign.kept_weights import Kept
 from train_bench.core import files, software
-from train_bench.core.job import Job, Precision
+from train_bench.core.job import Device, Job, Precision
+from train_bench.energy.meter import Meter, parse_options
 from train_bench.errors import RequestError
 from train_bench.judge.checks import verified
 from train_bench.judge.checks.samples import COMMON_BOUND
-from train_bench.judge.energy import energy_of
+from train_bench.judge.energy import power_folder
 from train_bench.logs.record import SUCCESS
 from train_bench.plan.plan import Plan
 from train_bench.serving import evaluation_data, rounds
 from train_bench.serving.assignment import (
+    PERFORMANCE_RUN,
     SCENARIOS,
     SERVED,
     WORK,
     Assignment,
     ServedWeights,
     as_options,
+    power_log_of,
 )
 from train_bench.serving.batching import Batching
 from train_bench.serving.folders import RESULT, TRAINING_LOG
@@ -76,6 +79,10 @@ def refuse(plan: Plan, request: ServeRequest) -> list[Kept]:
         )
     if request.output.exists() and (not request.output.is_dir() or any(request.output.iterdir())):
         raise RequestError(f"{request.output} exists; give another place with --output.")
+    preflight.refuse_folder(request.output, "--output")
+    if request.quantisation == "int8_dynamic" and plan.jobs[0].device is Device.cuda:
+        raise RequestError("--quantisation int8_dynamic is for the CPU, and device is cuda; add device=cpu.")
+    command_trust.refuse_energy_command(plan, WORK)
     runner.refuse_missing_data(plan)
     return _verified(plan)
 
@@ -109,17 +116,37 @@ def carry_out(
     where a process dies; what it has left is in the output then, without `serving.json`."""
     output = request.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
+    due = rounds.load(rounds.OURS).weights
+    if len(runs) < due:
+        tell(
+            f"{rounds.OURS} asks for the weights of {due} runs, and {len(runs)} of this campaign reached the target: "
+            "the result will be NOT VALID."
+        )
     precision = Precision.bf16 if request.quantisation == "bf16" else plan.jobs[0].precision
     job = replace(runs[0].job, precision=precision)
     reports = []
-    for name in request.scenarios:
-        start = time.monotonic()
-        options = as_options(assignment_of(SCENARIOS[name], runs, request))
-        done = rank_job.carry_out(replace(plan, jobs=(job,)), WORK, options, output / "ranks" / name)
-        reports.append(files.read_json(done.folder / SERVED))
-        tell(f"{name}: served the weights of {len(runs)} runs, {time.monotonic() - start:.0f} s")
+    meter = Meter(parse_options(plan.request), output, tell)
+    meter.begin()
+    try:
+        for name in request.scenarios:
+            start = time.monotonic()
+            options = as_options(assignment_of(SCENARIOS[name], runs, request))
+            done = rank_job.carry_out(replace(plan, jobs=(job,)), WORK, options, output / "ranks" / name)
+            reports.append(files.read_json(done.folder / SERVED))
+            _write_power_logs(meter, output, reports[-1]["tests"])
+            tell(f"{name}: served the weights of {len(runs)} runs, {time.monotonic() - start:.0f} s")
+    finally:
+        meter.end()
     shutil.rmtree(output / "ranks")
     write_result(job, runs, request, reports)
+
+
+def _write_power_logs(meter: Meter, output: Path, tests: Mapping[str, Mapping[str, Any]]) -> None:
+    """Power logs of the performance tests, where the campaign measured its own energy."""
+    for name, test in tests.items():
+        if name.endswith(PERFORMANCE_RUN):
+            begin_ms, end_ms = test["window_ms"]
+            meter.write_log(output / power_log_of(name), begin_ms, end_ms, f"the test {name}")
 
 
 def assignment_of(scenario: str, runs: Sequence[Kept], request: ServeRequest) -> Assignment:
@@ -141,9 +168,7 @@ def write_result(
     of each scenario, `job` the one that they were given."""
     output = request.output
     for kept in runs:
-        place = output / f"run_{kept.job.index}" / TRAINING_LOG
-        place.parent.mkdir(exist_ok=True)
-        shutil.copyfile(kept.record.file, place)
+        _copy_training(kept, output / f"run_{kept.job.index}" / TRAINING_LOG)
     files.write_json(
         output / RESULT,
         {
@@ -163,12 +188,24 @@ def write_result(
                 for one in reports
             },
             "tests": {
-                name: test | {"files": _digests(output / name)}
+                name: {key: value for key, value in test.items() if key != "window_ms"}
+                | {"files": _digests(output / name)}
                 for one in reports
                 for name, test in one["tests"].items()
             },
         },
     )
+
+
+def _copy_training(kept: Kept, place: Path) -> None:
+    """Copy the log of a run, its power logs and its verification, where their readers look for them."""
+    log = Path(kept.record.file)
+    place.parent.mkdir(exist_ok=True)
+    shutil.copyfile(log, place)
+    shutil.copyfile(verified.path_of(log), verified.path_of(place))
+    power, copied = (power_folder(path) for path in (log, place))
+    if power.is_dir():
+        shutil.copytree(power, copied, dirs_exist_ok=True)
 
 
 def _served(kept: Kept) -> ServedWeights:
@@ -182,14 +219,11 @@ def _served(kept: Kept) -> ServedWeights:
 
 
 def _run(kept: Kept) -> Mapping[str, Any]:
-    energy = energy_of(kept.record)
     return {
         "index": kept.job.index,
         "log": kept.record.sha256,
         "weights": dict(kept.digests),
         "quality": dict(kept.logged),
-        "minutes": kept.record.minutes,
-        "joules": None if energy is None else energy.joules,
     }
 
 

@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from tests.command_line import typed
 from tests.fake_campaigns import make
 from tests.serving.serve_fake import campaign
 from train_bench.campaign import runner
 from train_bench.cli.commands import serve
 from train_bench.core import files
-from train_bench.errors import RequestError
+from train_bench.core.job import Device
+from train_bench.errors import LaunchError, RequestError
 from train_bench.serving import session
 from train_bench.serving.batching import Batching
 
@@ -128,3 +130,105 @@ def test_a_missing_load_generator_is_told_before_anything_else(kept, tmp_path, m
     monkeypatch.setattr(session.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(RequestError, match=r"load generator of MLPerf, which is not installed: pip install"):
         session.refuse(plan, request(tmp_path))
+
+
+def test_an_output_that_cannot_be_written_is_refused(kept, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RequestError, match=r"--output=.*file/served cannot be written \(Not a directory\)"):
+        session.refuse(kept(True), request(tmp_path, output=tmp_path / "file" / "served"))
+
+
+def test_int8_on_a_gpu_is_refused(kept, tmp_path, monkeypatch):
+    monkeypatch.setattr(session.rank_job, "refuse", lambda plan, work: None)
+    plan = kept(True)
+    plan = replace(plan, jobs=(replace(plan.jobs[0], device=Device.cuda),))
+    wanted = request(tmp_path, quantisation="int8_dynamic")
+    with pytest.raises(RequestError, match="int8_dynamic is for the CPU, and device is cuda; add device=cpu"):
+        session.refuse(plan, wanted)
+
+
+def test_the_energy_command_of_somebody_else_is_not_started(kept, tmp_path):
+    plan = kept(True)
+    files.write_json(plan.jobs[0].folder / "plan.json", {})
+    asking = replace(plan, request={**plan.request, "energy": "auto", "energy_command": "touch /tmp/x"})
+    with pytest.raises(
+        RequestError, match=r"serve would measure energy as the campaign in .*energy_command=touch"
+    ):
+        session.refuse(asking, request(tmp_path))
+
+
+class FakeMeter:
+    """Meter that notes what was to be written."""
+
+    def __init__(self, wished, folder, say):
+        self.said, self.ended = [wished], False
+        FakeMeter.made = self
+
+    def begin(self):
+        pass
+
+    def write_log(self, path, begin_ms, end_ms, measured):
+        self.said.append((path, begin_ms, end_ms, measured))
+
+    def end(self):
+        self.ended = True
+
+
+def test_fewer_runs_than_the_rules_ask_for_are_announced_before_the_first_process(
+    kept, tmp_path, monkeypatch
+):
+    plan, said = kept(True), []
+
+    def started(*arguments):
+        raise LaunchError(f"started after {said}")
+
+    monkeypatch.setattr(session.rank_job, "carry_out", started)
+    monkeypatch.setattr(session, "Meter", FakeMeter)
+    wanted = request(tmp_path)
+    with pytest.raises(LaunchError, match="asks for the weights of 5 runs, and 1 of this campaign reached"):
+        session.carry_out(plan, session.refuse(plan, wanted), wanted, tell=said.append)
+    assert FakeMeter.made.ended
+
+
+def test_performance_tests_have_power_logs_where_the_campaign_measured_its_energy(
+    kept, tmp_path, monkeypatch
+):
+    plan = kept(True)
+    plan = replace(plan, request={**plan.request, "energy": "auto"})
+    wanted = request(tmp_path)
+    tests = {
+        f"run_0/Offline/{name}": {"run": 0, "mode": mode, "window_ms": window}
+        for name, mode, window in (
+            ("accuracy", "AccuracyOnly", [1, 2]),
+            ("performance/run_1", "PerformanceOnly", [3, 4]),
+        )
+    }
+
+    def served(plan, work, options, folder):
+        files.write_json(folder / "served.json", {"scenario": "Offline", "tests": tests})
+        for name in tests:
+            (wanted.output / name).mkdir(parents=True)
+        return replace(plan.jobs[0], folder=folder)
+
+    monkeypatch.setattr(session.rank_job, "carry_out", served)
+    monkeypatch.setattr(session, "Meter", FakeMeter)
+    session.carry_out(plan, session.refuse(plan, wanted), wanted, tell=lambda line: None)
+    options, *logs = FakeMeter.made.said
+    assert options.command is None
+    path = wanted.output / "run_0" / "Offline" / "performance" / "power" / "node_0.txt"
+    assert logs == [(path, 3, 4, "the test run_0/Offline/performance/run_1")]
+    copied = files.read_json(wanted.output / "serving.json")["tests"]["run_0/Offline/performance/run_1"]
+    assert "window_ms" not in copied
+
+
+@pytest.mark.parametrize("words", [("score",), ("report", "to=x.html")])
+def test_verbs_of_training_results_name_the_page_of_a_served_folder(tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    test = tmp_path / "served" / "run_0" / "Offline" / "accuracy"
+    test.mkdir(parents=True)
+    (test / "mlperf_log_detail.txt").touch()
+    (tmp_path / "served" / "serving.html").touch()
+    verb, *more = words
+    answer = typed(verb, "served", *more)
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert "judge them with train-bench judge served; their page is served/serving.html." in answer.stderr

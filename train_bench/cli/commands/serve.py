@@ -15,9 +15,9 @@ from train_bench.errors import RequestError
 from train_bench.plan.request import Request
 from train_bench.report import serving as report
 from train_bench.serving.assignment import SCENARIOS, WORK
+from train_bench.serving.folders import PAGE
 
 ALL = "all"
-PAGE = "serving.html"
 
 LARGEST_WINDOW_MS = 1000.0
 LARGEST_BATCH = 4096

@@ -20,15 +20,12 @@ from train_bench.core import files
 from train_bench.core.digits import significant
 from train_bench.core.job import EVALUATED
 from train_bench.errors import RequestError
-from train_bench.judge.checks.verified import path_of
+from train_bench.judge.checks.verified import TOLERANCE, path_of
 from train_bench.plan.plan import Plan
 from train_bench.plan.request import Request
 from train_bench.report.console import make_console, print_line
 
 WORK = "verify"
-
-TOLERANCE = 1e-5
-"""How far a metric may be from the logged one: see decision 0114."""
 
 
 def main(arguments: Sequence[str]) -> int:

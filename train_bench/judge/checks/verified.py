@@ -14,6 +14,9 @@ from train_bench.core.finite_number import LARGEST
 from train_bench.errors import LogError
 from train_bench.logs.record import RunRecord
 
+TOLERANCE = 1e-5
+"""Default of `verify --tolerance`, the largest difference of a metric from the logged one: see decision 0114."""
+
 
 def path_of(log: Path) -> Path:
     """`verified_N.json` next to `result_N.txt`."""
