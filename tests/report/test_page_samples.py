@@ -93,7 +93,8 @@ DAMAGED = {
     ),
     "too few pixels": other(lambda row: row.update(rows=4)),
     "negative sides": other(lambda row: row.update(rows=-3, columns=-3)),
-    "sides that are no numbers": other(lambda row: row.update(samples=True)),
+    "sides that are no whole numbers": other(lambda row: row.update(samples=5.0)),
+    "sides that are no numbers": other(lambda row: row.update(samples="5")),
     "no base64": other(lambda row: row.update(rgb="<script>")),
 }
 

@@ -99,11 +99,10 @@ def _number(value: Any) -> float:
 def _address(pixels: Mapping[str, Any]) -> str:
     """Data address of a PNG of all images of a label, `ACROSS` in a line, with a transparent pixel between them."""
     samples, rows, columns = (pixels[side] for side in ("samples", "rows", "columns"))
-    rgb = base64.b64decode(pixels["rgb"], validate=True)
-    if any(type(side) is not int or not 0 < side <= MOST for side in (samples, rows, columns)):
+    rgb = base64.b64decode(pixels["rgb"])
+    sides_fit = all(0 < side <= MOST for side in (samples, rows, columns))
+    if not sides_fit or len(rgb) != 3 * samples * rows * columns:
         raise ValueError(pixels)
-    if len(rgb) != 3 * samples * rows * columns:
-        raise ValueError(len(rgb))
     across = min(samples, ACROSS)
     width, height = across * (columns + 1) - 1, -(-samples // across) * (rows + 1) - 1
     sheet = bytearray(4 * width * height)
