@@ -115,3 +115,16 @@ def test_texts_of_the_file_are_no_markup(campaign):
     content["about"] = content["rows"][0]["label"] = content["measures"][0]["name"] = hostile
     path.write_text(json.dumps(content))
     assert hostile not in page_of(campaign, judged(campaign, None))
+
+
+def test_on_a_telephone_every_image_is_shown_and_nothing_is_cut(visit, campaign, tmp_path):
+    page = tmp_path / "report.html"
+    page.write_text(page_of(campaign, judged(campaign, None)))
+    seen = visit(page, width=390, scheme="dark")
+    table = seen.page.locator("table.samples")
+    widths = table.locator("img").evaluate_all("images => images.map(one => [one.naturalWidth, one.width])")
+    assert len(widths) == 4 and all(natural > 0 and shown >= 60 for natural, shown in widths)
+    box = table.evaluate("one => [one.parentElement.scrollWidth, one.parentElement.clientWidth]")
+    assert box[0] == box[1] and seen.overflow() == 0
+    assert table.evaluate("one => one.parentElement.scrollHeight - one.parentElement.clientHeight") == 0
+    assert not seen.trouble
