@@ -117,6 +117,7 @@ def test_texts_of_the_file_are_no_markup(campaign):
     assert hostile not in page_of(campaign, judged(campaign, None))
 
 
+@pytest.mark.slow
 def test_on_a_telephone_every_image_is_shown_and_nothing_is_cut(visit, campaign, tmp_path):
     page = tmp_path / "report.html"
     page.write_text(page_of(campaign, judged(campaign, None)))
