@@ -37,7 +37,7 @@ MAY_SEE = {
     "logs": BASE | {"rules"},
     "judge": BASE | {"logs", "rules"},
     "compare": BASE | {"judge", "logs", "rules"},
-    "serving": BASE | TASKS | {"campaign", "energy", "judge", "logs", "plan", "rules", "run"},
+    "serving": BASE | TASKS | {"campaign", "energy", "judge", "logs", "plan", "rules", "run", "startup"},
     "startup": BASE | TASKS | {"check", "run"},
     "profile": BASE | TASKS | {"run", "dry_run", "judge", "logs", "rules"},
     "equivalence": BASE | TASKS | {"check", "run"},

@@ -3,10 +3,11 @@ with the campaign."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,10 @@ from train_bench.serving.assignment import (
 )
 from train_bench.serving.batching import Batching
 from train_bench.serving.folders import RESULT, TRAINING_LOG
+from train_bench.startup.weight_store import Tier
+
+STORE = "store"
+"""Folder of the store of weights within the result, for as long as they are served."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,17 +133,34 @@ def carry_out(
     meter = Meter(parse_options(plan.request), output, tell)
     meter.begin()
     try:
-        for name in request.scenarios:
-            start = time.monotonic()
-            options = as_options(assignment_of(SCENARIOS[name], runs, request))
-            done = rank_job.carry_out(replace(plan, jobs=(job,)), WORK, options, output / "ranks" / name)
-            reports.append(files.read_json(done.folder / SERVED))
-            _write_power_logs(meter, output, reports[-1]["tests"])
-            tell(f"{name}: served the weights of {len(runs)} runs, {time.monotonic() - start:.0f} s")
+        with _leased(runs, Tier(output / STORE)) as leased:
+            for name in request.scenarios:
+                start = time.monotonic()
+                options = as_options(assignment_of(SCENARIOS[name], leased, request))
+                done = rank_job.carry_out(replace(plan, jobs=(job,)), WORK, options, output / "ranks" / name)
+                reports.append(files.read_json(done.folder / SERVED))
+                _write_power_logs(meter, output, reports[-1]["tests"])
+                tell(f"{name}: served the weights of {len(runs)} runs, {time.monotonic() - start:.0f} s")
     finally:
         meter.end()
+        shutil.rmtree(output / STORE, ignore_errors=True)
     shutil.rmtree(output / "ranks")
     write_result(job, runs, request, reports)
+
+
+@contextlib.contextmanager
+def _leased(runs: Sequence[Kept], tier: Tier) -> Iterator[list[Kept]]:
+    """Context in which the weights of these runs are those of a tier of the store, where nobody changes them: what all
+    scenarios serve is what was verified, whatever becomes of the campaign's folder. Raises `RequestError` for weights
+    whose digest is another by now."""
+    with contextlib.ExitStack() as leases:
+        yield [replace(kept, paths=tuple(_leases(kept, tier, leases))) for kept in runs]
+
+
+def _leases(kept: Kept, tier: Tier, leases: contextlib.ExitStack) -> Iterator[Path]:
+    for path, digest in zip(kept.paths, kept.digests.values(), strict=True):
+        tier.admit(path, digest)
+        yield leases.enter_context(tier.lease(digest))
 
 
 def _write_power_logs(meter: Meter, output: Path, tests: Mapping[str, Mapping[str, Any]]) -> None:

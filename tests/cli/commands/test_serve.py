@@ -14,6 +14,7 @@ from train_bench.core.job import Device
 from train_bench.errors import LaunchError, RequestError
 from train_bench.serving import session
 from train_bench.serving.batching import Batching
+from train_bench.startup.weight_store import Tier
 
 
 @pytest.mark.parametrize(
@@ -232,3 +233,34 @@ def test_verbs_of_training_results_name_the_page_of_a_served_folder(tmp_path, mo
     answer = typed(verb, "served", *more)
     assert (answer.returncode, answer.stdout) == (1, "")
     assert "judge them with train-bench judge served; their page is served/serving.html." in answer.stderr
+
+
+def test_processes_serve_copies_of_the_store_that_nobody_evicts_until_they_have_ended(
+    kept, tmp_path, monkeypatch
+):
+    plan, wanted, seen = kept(True), request(tmp_path), {}
+    runs = session.refuse(plan, wanted)
+
+    def served(plan, work, options, folder):
+        (digest,) = runs[0].digests.values()
+        tier = Tier(wanted.output / session.STORE)
+        seen.update(files=options["weights"][0]["files"], expected=(str(tier.path(digest)),))
+        seen["evicted"] = tier.evict(digest)
+        raise LaunchError("died")
+
+    monkeypatch.setattr(session.rank_job, "carry_out", served)
+    with pytest.raises(LaunchError, match="died"):
+        session.carry_out(plan, runs, wanted, tell=lambda line: None)
+    assert seen["files"] == seen["expected"]
+    assert not seen["evicted"]
+    assert not (wanted.output / session.STORE).exists()
+
+
+def test_weights_that_change_between_the_check_and_the_start_are_not_served(kept, tmp_path, monkeypatch):
+    plan, wanted = kept(True), request(tmp_path)
+    runs = session.refuse(plan, wanted)
+    monkeypatch.setattr(session.rank_job, "carry_out", lambda *arguments: pytest.fail("it was started"))
+    runs[0].paths[0].write_bytes(b"others")
+    with pytest.raises(RequestError, match="is not the weights that were asked for"):
+        session.carry_out(plan, runs, wanted, tell=lambda line: None)
+    assert not (wanted.output / session.STORE).exists()
