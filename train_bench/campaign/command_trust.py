@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from enum import Enum
 from pathlib import Path
@@ -71,23 +71,22 @@ def external_effects(plan: Plan) -> list[str]:
 def refuse_launcher(plan: Plan, work: str) -> None:
     """Raise `RequestError` for `work` that would start ranks by the launcher of a campaign that this user has not
     begun or trusted."""
-    effects = launcher_effects(plan)
-    if effects and not begun_plans.is_remembered(begun_plans.TRUSTED, _digest(plan.jobs[0].folder)):
-        raise RequestError(
-            f"{work} would start ranks as the campaign in {plan.jobs[0].folder} says, which you have neither started "
-            f"nor trusted before: {effects[0]}. Name the launcher here, for example launcher=inline."
-        )
+    remedy = "Name the launcher here, for example launcher=inline."
+    _refuse_to_start("ranks", launcher_effects(plan), plan.jobs[0].folder, work, remedy)
 
 
 def refuse_processes(job: Job, work: str) -> None:
     """Raise `RequestError` for `work` that would start more loader processes or threads than this host has processors,
     for a run of a campaign that this user has not begun or trusted."""
-    effects = _of_processes(job)
-    if effects and not begun_plans.is_remembered(begun_plans.TRUSTED, _digest(job.folder)):
+    remedy = f"train-bench run resume={job.folder} trust=true allows it, and carries out runs that have no result yet."
+    _refuse_to_start("processes", _of_processes(job), job.folder, work, remedy)
+
+
+def _refuse_to_start(what: str, effects: Sequence[str], folder: Path, work: str, remedy: str) -> None:
+    if effects and not begun_plans.is_remembered(begun_plans.TRUSTED, _digest(folder)):
         raise RequestError(
-            f"{work} would start processes as the campaign in {job.folder} says, which you have neither started nor "
-            f"trusted before: {', and '.join(effects)}. train-bench run resume={job.folder} trust=true allows it, and "
-            f"carries out runs that have no result yet."
+            f"{work} would start {what} as the campaign in {folder} says, which you have neither started nor trusted "
+            f"before: {', '.join(effects)}. {remedy}"
         )
 
 

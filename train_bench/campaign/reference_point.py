@@ -165,29 +165,9 @@ def _file(rcp: Path, ruleset: str, reference: str) -> Path:
     return rcp / ruleset / f"{reference}.json"
 
 
-def _records(path: Path) -> dict[str, Any]:
-    """Records of a file, which may be missing. Raises `LogError` where one is of another type than `add` writes."""
-    records = files.read_json(path) if os.access(path, os.F_OK) else {}
-    if not isinstance(records, dict) or not all(map(_is_record, records.values())):
-        raise LogError(
-            f"{path} is not a file of reference convergence points, so no point can be added there; mend it, or move "
-            "it away."
-        )
-    return records
-
-
-def _is_record(record: Any) -> bool:
-    return (
-        isinstance(record, dict)
-        and isinstance(record.get("Benchmark"), str)
-        and type(record.get("BS")) is int
-        and isinstance(record.get("Hyperparams", {}), dict)
-        and all(_is_list_of_numbers(record.get(name, [])) for name in ("Seeds", *points.VALUES.values()))
-    )
-
-
-def _is_list_of_numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(type(item) in (int, float) for item in value)
+def _records(path: Path) -> dict[str, dict[str, Any]]:
+    """Records of a file, which may be missing."""
+    return points.read_records(path) if os.access(path, os.F_OK) else {}
 
 
 def _name(benchmark: str, batch_size: int) -> str:

@@ -140,32 +140,59 @@ def _read(path: Path, drop: int, rules: BenchmarkRules | None = None) -> list[Po
     """Points of a file; with `rules`, those of their benchmark, in its unit."""
     if not os.access(path, os.R_OK):  # it is not there, or in somebody else's home folder
         return []
+    units = VALUES if rules is None else (rules.unit,)
+    names = [VALUES[unit] for unit in units]
+    records = read_records(path).values()
+    chosen = [record for record in records if rules is None or record["Benchmark"] == rules.name]
     try:
-        records = files.parse_json(files.read_bytes(path, largest=files.LARGEST_JSON_BYTES)).values()
-        units = VALUES if rules is None else (rules.unit,)
-        chosen = [record for record in records if rules is None or record["Benchmark"] == rules.name]
-        return [_point(record, drop, [VALUES[unit] for unit in units]) for record in chosen]
-    except (
-        ArithmeticError,
-        AttributeError,
-        KeyError,
-        OSError,
-        RecursionError,
-        StopIteration,
-        TypeError,
-        ValueError,
-    ) as error:
-        raise LogError(f"{path} is not a file of reference convergence points: {error!r}.") from error
+        return [_point(record, drop, names) for record in chosen]
+    except (ArithmeticError, ValueError) as error:
+        raise _no_points(path, error) from error
 
 
-def _point(record: dict[str, Any], drop: int, names: Sequence[str]) -> Point:
-    values = next((record[name] for name in names if name in record), None)
-    if values is None:
-        raise ValueError(f"a record has no {' or '.join(names)}")
-    if type(record["BS"]) is not int or not 0 < record["BS"] <= LARGEST_BATCH_SIZE:
+def read_records(path: Path) -> dict[str, dict[str, Any]]:
+    """Records of a file of points, by name. Raises `LogError` where the file or one of its records is damaged."""
+    try:
+        records = files.parse_json(files.read_bytes(path, largest=files.LARGEST_JSON_BYTES))
+        if not isinstance(records, dict):
+            raise ValueError("it has no records by name")
+        for record in records.values():
+            _check_record(record)
+    except (ArithmeticError, OSError, RecursionError, ValueError) as error:
+        raise _no_points(path, error) from error
+    return records
+
+
+def _no_points(path: Path, error: Exception) -> LogError:
+    return LogError(
+        f"{path} is not a file of reference convergence points: {plain(str(error))}; mend it, or move it away."
+    )
+
+
+def _check_record(record: Any) -> None:
+    if not isinstance(record, dict) or not isinstance(record.get("Benchmark"), str):
+        raise ValueError("a record names no benchmark")
+    if type(record.get("BS")) is not int or not 0 < record["BS"] <= LARGEST_BATCH_SIZE:
         raise ValueError("a batch size is no positive whole number")
-    if not all(math.isfinite(value) and value >= 0 and value is not True for value in values):
-        raise ValueError("a run needed no number of epochs or samples")
+    if not isinstance(record.get("Hyperparams", {}), dict):
+        raise ValueError("the hyperparameters of a record have no names")
+    if not _are_numbers(record.get("Seeds", [])):
+        raise ValueError("the seeds of a record are no list of numbers")
+    for name in VALUES.values():
+        if not _are_numbers(record.get(name, [])) or not all(
+            math.isfinite(value) and value >= 0 for value in record.get(name, [])
+        ):
+            raise ValueError("a run needed no number of epochs or samples")
+
+
+def _are_numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) in (int, float) for value in values)
+
+
+def _point(record: Mapping[str, Any], drop: int, names: Sequence[str]) -> Point:
+    values = next((record[name] for name in names if name in record), None)
+    if not values:
+        raise ValueError(f"a record has no {' or '.join(names)}")
     return Point(
         batch_size=record["BS"],
         mean=olympic_mean(values, drop),
