@@ -88,3 +88,34 @@ def test_an_interruption_within_generated_code_is_exit_code_1(tmp_path, monkeypa
         [sys.executable, "-m", "interrupted"], capture_output=True, text=True, check=False, timeout=60
     )
     assert (ended.returncode, ended.stderr) == (1, "Interrupted.\n")
+
+
+STARTING = """
+import signal
+import sys
+
+class Signal:
+    def find_spec(self, name, *_):
+        if name == "train_bench.cli.verbs":
+            signal.raise_signal({number})
+
+sys.meta_path.insert(0, Signal())
+from train_bench.cli import program
+
+sys.argv = ["train-bench", "web"]
+program.main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, *ENDING])
+def test_a_signal_while_the_program_is_imported_ends_it_in_a_sentence(number):
+    ended = subprocess.run(
+        [sys.executable, "-c", STARTING.format(number=int(number))],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        preexec_fn=default_actions,
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", "Interrupted.\n")

@@ -1,4 +1,7 @@
-"""The program: a verb and its arguments."""
+"""The program: a verb and its arguments.
+
+What a verb needs is imported after the handlers of signals are in place, so that an early signal ends it in a sentence.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from train_bench import __version__
-from train_bench.cli import completion
-from train_bench.cli.arguments import with_command
 from train_bench.cli.exit_codes import VALID, guarded
-from train_bench.cli.verbs import COMPOSING, VERBS, help_page
 from train_bench.core import signals
 from train_bench.errors import UnknownName
 
@@ -30,6 +29,11 @@ def main() -> NoReturn:
 
 
 def _carry_out(arguments: Sequence[str]) -> int:
+    from train_bench import __version__
+    from train_bench.cli import completion
+    from train_bench.cli.arguments import with_command
+    from train_bench.cli.verbs import COMPOSING, VERBS, help_page
+
     if arguments[:1] in ([], ["-h"], ["--help"]):
         print(help_page(), end="")
     elif "--version" in arguments:
@@ -45,6 +49,9 @@ def _carry_out(arguments: Sequence[str]) -> int:
 
 
 def _complete(arguments: Sequence[str]) -> int:
+    from train_bench.cli import completion
+    from train_bench.cli.verbs import COMPOSING, VERBS
+
     verb, rest = completion.verb_and_arguments(arguments, VERBS)
     if verb is None:
         print(" ".join(rest))
@@ -57,6 +64,9 @@ def _complete(arguments: Sequence[str]) -> int:
 
 def _completions(verb: str, arguments: Sequence[str]) -> list[str]:
     """Completions of the last word of a line: of Hydra, points, and flags of the verb."""
+    from train_bench.cli import completion
+    from train_bench.cli.verbs import COMPOSING
+
     words = completion.options(_printed(verb, ["--help"]))
     if verb not in COMPOSING or completion.last_word().startswith("-"):
         return words
