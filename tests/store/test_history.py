@@ -11,8 +11,9 @@ import pytest
 
 from tests.judge import campaigns
 from tests.judge.published.test_derive import SYSTEM, log_of
-from tests.store.test_store import campaign, index
+from tests.store.test_store import campaign, index, judged
 from train_bench.cli.program import command
+from train_bench.compare import gate
 from train_bench.errors import RequestError, UnknownName
 from train_bench.store import history
 
@@ -29,8 +30,7 @@ def store(tmp_path_factory):
         created = f"2020-11-{10 + number}T02:00:00+02:00"
         told = {"created": created, "revision": f"{number}abc", "shared": shared, "software": software}
         folder = campaign(root / str(number), **told | plan)
-        for log in folder.glob("result_*.txt"):
-            log.write_text(f"{log.read_text()}campaign {number}\n")
+        campaigns.at_another_time(folder, number)
         (folder / "attempts").mkdir()
         for run in range(5):
             record = told | {"run": run, "attempt": 1, "outcome": "finished"}
@@ -64,6 +64,26 @@ def test_a_line_is_of_one_task_on_one_system_and_joins_no_copy_and_nothing_that_
     assert nights["3"]["other_versions"] == ["torch 2.12 instead of 2.11"]
     assert nights["6"]["other_versions"] == ["torch 2.11 instead of 2.12"]
     assert nights["1"]["low_minutes"] < nights["1"]["score_minutes"] < nights["1"]["high_minutes"]
+
+
+def test_a_campaign_that_was_moved_in_time_and_has_other_seeds_is_a_copy_in_history_and_gate(tmp_path):
+    first = campaign(tmp_path / "results" / "as_run")
+    jobs = [{"index": index, "seed": 7000 + index} for index in range(campaigns.MINI.runs)]
+    moved = campaign(tmp_path / "results" / "moved", created="2020-11-21T01:02:03+00:00", jobs=jobs)
+    for log in moved.glob("result_*.txt"):
+        later = re.sub(
+            r'("time_ms": )(\d+)', lambda found: f"{found[1]}{int(found[2]) + 86_400_000}", log.read_text()
+        )
+        log.write_text(re.sub(r'("key": "seed", "value": )1', r"\g<1>7", later))
+    index(tmp_path / "a.db", tmp_path / "results")
+    (points,) = by_folder(history.history(tmp_path / "a.db", []))
+    assert (points["moved"]["valid"], points["moved"]["copy_of"]) == (True, str(first))
+    assert {name for name, point in points.items() if point["joined"]} == {"as_run"}
+    campaigns.at_another_time(campaign(tmp_path / "after"), 9)
+    stored = history.earlier(tmp_path / "a.db", judged(tmp_path / "after")[0], last=2)
+    assert [len({run.times_digest for run in entry.runs} - {None}) for _, entry in stored] == [5, 5]
+    with pytest.raises(RequestError, match="The history has 1 valid campaign"):
+        gate.against_history(stored, "after", judged(tmp_path / "after")[0].score, 0.03)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +177,7 @@ def test_the_page_has_the_same_points_and_their_runs_with_findings(store, tmp_pa
     assert [len(data["runs"][str(at)]) for at in range(len(told))] == [point["runs"] for point in told]
     number, seed, status, minutes, standing, findings, file = data["runs"]["0"][1]
     assert (number, seed, status, standing, file) == (1, "1001", "success", "kept", "result_1.txt")
-    assert minutes == pytest.approx(61 / 60)
+    assert minutes == pytest.approx(61 / 60, abs=1e-4)
     assert data["texts"][findings].startswith("for review [")
 
 

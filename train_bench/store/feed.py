@@ -233,6 +233,7 @@ def _logs(judgement: Judgement) -> list[dict[str, Any]]:
             "folder": _folder(judgement),
             "file": _stored(Path(record.file).name),
             "sha256": record.sha256,
+            "times_digest": record.times_digest,
             "run": _value(record.index) or 0,
             "seed": None if record.seed is None else str(record.seed),
             "status": record.status,

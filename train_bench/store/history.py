@@ -83,9 +83,10 @@ READ = (*dict.fromkeys((*OF_LINE, *OF_POINT)), "valid", "reasons", "versions")
 
 COPIES = """\
 SELECT logs.folder, min(other.folder) FROM logs
-JOIN (SELECT sha256 FROM logs WHERE sha256 <> ? GROUP BY sha256 HAVING count(DISTINCT folder) > 1) USING (sha256)
-JOIN logs AS other USING (sha256)
+JOIN (SELECT {digest} FROM logs WHERE {digest} <> ? GROUP BY {digest} HAVING count(DISTINCT folder) > 1) USING ({digest})
+JOIN logs AS other USING ({digest})
 WHERE other.folder < logs.folder GROUP BY logs.folder"""
+"""Entries that share a log with another, by one of its digests, and the first of these others."""
 
 READING = frozenset(
     {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
@@ -106,12 +107,21 @@ def history(path: Path, filters: Sequence[str]) -> dict[str, Any]:
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     query = f"SELECT {', '.join(READ)} FROM entries{where} ORDER BY benchmark, variant, line, began, folder"
     with to_read(path) as connection:
-        copies = dict(connection.execute(COPIES, (NO_CONTENT,)))
+        copies = _copies(connection)
         rows = [_row(READ, row) for row in connection.execute(query, values)]
         lines: dict[str, list[dict[str, Any]]] = {}
         for row in rows:
             lines.setdefault(row["line"], []).append(row)
         return {"store": str(path), "lines": [_line(points, copies) for points in lines.values()]}
+
+
+def _copies(connection: sqlite3.Connection) -> dict[str, str]:
+    """Entries with a copy of a log of another, in the same or in other bytes, each with that other."""
+    copies: dict[str, str] = {}
+    for digest in ("sha256", "times_digest"):
+        for folder, other in connection.execute(COPIES.format(digest=digest), (NO_CONTENT,)):
+            copies[folder] = min(other, copies.get(folder, other))
+    return copies
 
 
 def _row(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
@@ -210,6 +220,7 @@ def _runs(connection: sqlite3.Connection, folder: str) -> Earlier:
         "counted",
         "dropped",
         "sha256",
+        "times_digest",
     )
     query = f"SELECT {', '.join(kept)} FROM logs WHERE folder = ? ORDER BY run, file"
     runs = []
@@ -233,6 +244,7 @@ def _runs(connection: sqlite3.Connection, folder: str) -> Earlier:
                 counted=bool(run["counted"]),
                 dropped=bool(run["dropped"]),
                 sha256=run["sha256"],
+                times_digest=run["times_digest"],
             )
         )
     return Earlier(runs=tuple(runs))

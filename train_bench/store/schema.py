@@ -18,7 +18,7 @@ from train_bench.core.escape import plain
 from train_bench.errors import RequestError, WriteError
 
 APPLICATION = 0x74624853
-VERSION = 2
+VERSION = 3
 
 WAIT_SECONDS = 60.0
 """Lock timeout of a writer; each holds the file for one campaign at a time."""
@@ -88,6 +88,7 @@ CREATE TABLE logs (
     folder TEXT NOT NULL,
     file TEXT NOT NULL,
     sha256 TEXT NOT NULL,
+    times_digest TEXT,             -- equal in copies that were moved in time or written anew; null without times
     run INTEGER NOT NULL,
     seed TEXT,
     status TEXT NOT NULL,
@@ -116,6 +117,7 @@ STATEMENTS = (
     "CREATE INDEX entries_of_a_benchmark ON entries (benchmark)",
     "CREATE INDEX entries_of_a_variant ON entries (variant)",
     "CREATE INDEX logs_of_a_content ON logs (sha256, folder)",
+    "CREATE INDEX logs_of_equal_times ON logs (times_digest, folder)",
     f"PRAGMA application_id = {APPLICATION}",
     f"PRAGMA user_version = {VERSION}",
 )
