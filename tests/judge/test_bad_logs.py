@@ -193,6 +193,19 @@ def test_every_key_of_every_benchmark_may_have_any_value(name, ask, tmp_path):
             json.dumps(judge_entry(location, rcp_folders=[tmp_path]).as_json(), allow_nan=False)
 
 
+def test_many_unreadable_lines_of_one_kind_are_told_once_and_break_the_rules(judged):
+    described = [entry for entry in HEAD if entry[0].startswith("submission_")]
+    others = [entry for entry in HEAD if entry not in described]
+    lines = [line(key, value, meta, "2021-10-11T14:30:00Z") for key, value, meta in others]
+    found = judged(good_log(described) + "".join(lines).encode())
+    found = [one for one in found if one["check"] in ("parse", "died")]
+    assert [(one["check"], one["grade"]) for one in found] == [("died", "slow"), *[("parse", "breaks")] * 4]
+    assert f"run_stop in line {len(HEAD)} cannot be read" in messages(found)
+    assert f"{len(others) - 3} more lines likewise, the first of them line {len(described) + 4}." in messages(
+        found
+    )
+
+
 def test_names_in_a_log_lead_to_no_file(judged, tmp_path):
     (tmp_path / "closed_x.yaml").write_text("- BEGIN:\n    CODE: \"__import__('os').mkdir('evaluated')\"\n")
     for value in (
@@ -465,7 +478,7 @@ def test_logs_of_other_names_are_named_with_those_that_are_read(tmp_path, name, 
     assert sentence in typed("judge", str(tmp_path), "--ruleset", "mini-1.0").stderr
 
 
-@pytest.mark.parametrize("name", ["9.9", "v4.1.0", ""])
+@pytest.mark.parametrize("name", ["9.9", "v4.7.0", ""])
 def test_an_unknown_round_is_named_before_a_folder_without_logs(tmp_path, name):
     done = typed("judge", str(tmp_path), "--ruleset", name)
     assert done.returncode == 2

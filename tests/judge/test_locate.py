@@ -4,7 +4,7 @@ import pytest
 
 from tests.judge.campaigns import log_text
 from train_bench.errors import RequestError
-from train_bench.judge.locate import find, in_folder
+from train_bench.judge.locate import find, in_folder, round_of
 from train_bench.judge.tree import judge_folder
 from train_bench.rules import ruleset
 
@@ -48,6 +48,20 @@ def test_a_folder_of_an_unknown_round_is_named_with_the_known_ones(tmp_path, nam
         RequestError, match=rf"{name} names a round whose rules are not known.*1\.0\.0 to 6\.1\.0"
     ):
         find(tmp_path, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        *((name, "training-1.1.0") for name in ("1.1.0", "1.1", "v1.1", "V1.1.0", "training_1.1.0")),
+        *((name, "hpc-2.0.0") for name in ("hpc-2.0", "HPC_Results_v2.0", "hpc_2.0.0")),
+        ("mini-1.0", "mini-1.0"),
+    ],
+)
+def test_a_round_is_known_by_the_names_that_people_and_folders_give_it(tmp_path, name, meant):
+    assert ruleset.full_name(name) == meant
+    if meant != "mini-1.0":
+        assert round_of(tmp_path / name / "Example") == meant
 
 
 @pytest.mark.parametrize("name", ["0.7.0", "training-0.6.0", "hpc-0.7.0", "9.9"])

@@ -99,6 +99,9 @@ def test_a_malformed_line_that_the_official_parser_reads_is_read_and_told(how, t
     [
         (line().encode("utf-16"), "UTF-16"),
         (line().encode("utf-16-le"), "UTF-16"),
+        (line().encode("utf-16-be"), "UTF-16"),
+        (line().encode("utf-32"), "iconv -f UTF-32 -t UTF-8"),
+        (line().encode("utf-32-be"), "UTF-32"),
         (b":::MLPv0.5.0 resnet 1541635617.1 (a.py:1) run_start\n", ":::MLPv0.5.0"),
         (b":::MLL 1556733699.71 run_start: {}\n", "before 0.7"),
     ],

@@ -15,7 +15,6 @@ from train_bench.core.escape import plain
 from train_bench.errors import LogError, RequestError
 from train_bench.rules import ruleset
 
-ROUND_FOLDER = re.compile(r"(?:(training|hpc)_results_)?v?(\d+\.\d+)(\.\d+)?")
 SCALINGS = ("strong", "weak")
 RESULT = re.compile(r"result_.*\.txt")
 ALIKE, PACKED = (
@@ -247,17 +246,13 @@ def _plan(folder: Path) -> dict[str, Any]:
 
 def round_of(folder: Path) -> str | None:
     """Ruleset that `folder` or one above it is named after, as in `v1.1`."""
-    for part in reversed(folder.parts):
-        match = ROUND_FOLDER.fullmatch(part)
-        name = f"{match[1] or 'training'}-{match[2]}{match[3] or '.0'}" if match else None
-        if name in ruleset.names():
-            return name
-    return None
+    return next(filter(None, map(ruleset.official_round, reversed(folder.parts))), None)
 
 
 def _round_folders(folder: Path) -> list[str]:
     """Names of folders that look like those of a round with its prefix or a `v`, the nearest first."""
-    return [part for part in reversed(folder.parts) if ROUND_FOLDER.fullmatch(part) and not part[0].isdigit()]
+    parts = reversed(folder.parts)
+    return [part for part in parts if ruleset.ROUND_NAME.fullmatch(part) and not part[0].isdigit()]
 
 
 def _ruleset(folder: Path, ruleset_name: str | None, planned: str | None) -> str:

@@ -48,6 +48,13 @@ PLAIN = bytes(byte for byte in range(32, 127) if byte != ord("\\")) + b"\r\n"
 """Bytes without JSON escapes: text of nothing else is taken as it is."""
 
 HEAD_BYTES = 2**16
+UNREAD_ENCODINGS = {
+    "utf-32-le": b"\xff\xfe\0\0",
+    "utf-32-be": b"\0\0\xfe\xff",
+    "utf-16-le": b"\xff\xfe",
+    "utf-16-be": b"\xfe\xff",
+}
+"""Encodings that no checker reads, with their byte order marks; those of 32 bits first, whose marks begin alike."""
 """Size of the head of a log, whose lines identify it."""
 
 LARGEST_BYTES = 2**28
@@ -237,8 +244,12 @@ def _may_be_deep(text: str) -> bool:
 def foreign_format(content: bytes) -> str | None:
     """Reason for which a file without any event is unreadable, if it is in a known format of another kind."""
     head = content[:HEAD_BYTES]
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")) or TOKEN.encode("utf-16-le") in head:
-        return "the file is in UTF-16, which no checker reads; convert it with `iconv -f UTF-16 -t UTF-8`"
+    for encoding, mark in UNREAD_ENCODINGS.items():
+        if head.startswith(mark) or TOKEN.encode(encoding) in head:
+            name = encoding[:6].upper()
+            return (
+                f"the file is in {name}, which no checker reads; convert it with `iconv -f {name} -t UTF-8`"
+            )
     old = OLD_TOKEN.search(head)
     if old is not None:
         return f"the lines begin with {old[0].decode()}, the format of a round before 0.7, which is not read"

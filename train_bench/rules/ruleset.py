@@ -145,7 +145,7 @@ class LazyMapping(Mapping[str, BenchmarkRules]):
         return len(self._makers)
 
 
-ROUND_NAME = re.compile(r"(?:(?:training|hpc)-)?\d+\.\d+(?:\.\d+)?")
+ROUND_NAME = re.compile(r"(?:(training|hpc)[-_](?:results_)?)?v?(\d+\.\d+)(\.\d+)?", re.IGNORECASE)
 """Name of an official round, known or not."""
 
 
@@ -157,14 +157,19 @@ def names() -> tuple[str, ...]:
 
 
 def full_name(name: str) -> str:
-    """`1.1.0` is short for `training-1.1.0`."""
-    known = names()
-    if name not in known and f"training-{name}" in known:
-        return f"training-{name}"
-    if name not in known:
+    """Round by its name, or as people and folders write it. Raises `UnknownName`."""
+    found = name if name in names() else official_round(name)
+    if found is None:
         hint = f" Rules of {known_rounds()}." if ROUND_NAME.fullmatch(name) else None
-        raise UnknownName(what="ruleset", name=name, known=known, hint=hint)
-    return name
+        raise UnknownName(what="ruleset", name=name, known=names(), hint=hint)
+    return found
+
+
+def official_round(name: str) -> str | None:
+    """Official round that is meant by `1.1.0`, `v1.1`, `training_results_v1.1` or the like."""
+    match = ROUND_NAME.fullmatch(name)
+    found = f"{(match[1] or 'training').lower()}-{match[2]}{match[3] or '.0'}" if match else None
+    return found if found in names() else None
 
 
 def known_rounds() -> str:

@@ -83,7 +83,8 @@ READ = (*dict.fromkeys((*OF_LINE, *OF_POINT)), "valid", "reasons", "versions")
 
 COPIES = """\
 SELECT logs.folder, min(other.folder) FROM logs
-JOIN (SELECT {digest} FROM logs WHERE {digest} <> ? GROUP BY {digest} HAVING count(DISTINCT folder) > 1) USING ({digest})
+JOIN (SELECT {digest} FROM logs WHERE {digest} <> ? GROUP BY {digest} HAVING count(DISTINCT folder) > 1)
+USING ({digest})
 JOIN logs AS other USING ({digest})
 WHERE other.folder < logs.folder GROUP BY logs.folder"""
 """Entries that share a log with another, by one of its digests, and the first of these others."""

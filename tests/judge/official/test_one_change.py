@@ -186,6 +186,22 @@ def line_appended(text, *at):
     return write
 
 
+def as_written(change, *at):
+    """Change the bytes of logs."""
+
+    def write(tree):
+        for one in at or range(len(tree.logs)):
+            tree.logs[one].write_bytes(change(tree.logs[one].read_bytes()))
+
+    return write
+
+
+def several_in_one(tree):
+    """Two runs in the first file."""
+    logs = tree.logs
+    logs[0].write_bytes(logs[0].read_bytes() + logs[1].read_bytes())
+
+
 NO_SEEDS = all_logs(without("seed"))
 TWO = (0, 1)
 CHANGES = {
@@ -235,6 +251,22 @@ CHANGES = {
     "a file of another name": beside("results/notes.txt", "nothing"),
     "an empty log": lambda tree: tree.logs[0].write_text(""),
     "two empty logs": lambda tree: [tree.logs[at].write_text("") for at in TWO],
+    "a folder of a benchmark without logs": lambda tree: (
+        tree.results.parent / ("ssd" if tree.round == "v1.0" else "dlrm_dcnv2")
+    ).mkdir(),
+    "a folder of a benchmark without logs, open": also(
+        describe(division="open"),
+        lambda tree: (tree.results.parent / ("ssd" if tree.round == "v1.0" else "dlrm_dcnv2")).mkdir(),
+    ),
+    "a folder of a system without benchmarks": lambda tree: (tree.results.parent.parent / "other").mkdir(),
+    "a hidden log": lambda tree: shutil.copy(tree.logs[0], tree.results / ".result_0.txt"),
+    "a copy by an editor": lambda tree: shutil.copy(tree.logs[0], tree.results / "result_0.txt.bak"),
+    "a gap in the numbers": lambda tree: tree.logs[0].rename(tree.results / "result_77.txt"),
+    "a number with zeros": lambda tree: tree.logs[0].rename(tree.results / "result_000.txt"),
+    "a factor beside the logs": lambda tree: (tree.results / "scaling.json").write_text(
+        '{"scaling_factor": 1.0}'
+    ),
+    "a factor that is no number": lambda tree: (tree.results / "scaling.json").write_text("x"),
     # Compliance
     "no end": logs(without("run_stop")),
     "no end in two": logs(without("run_stop"), *TWO),
@@ -248,7 +280,35 @@ CHANGES = {
     "an aborted run": logs(metadata("run_stop", status="aborted")),
     "two aborted runs": logs(metadata("run_stop", status="aborted"), *TWO),
     "no status of the end": logs(metadata("run_stop", status=None)),
+    "a batch size with a point": all_logs(
+        lambda line: line | {"value": float(line["value"])} if line["key"] == "global_batch_size" else line
+    ),
+    "a batch size that is true": all_logs(where("global_batch_size", value=True)),
+    "a quality that is no number": logs(where("eval_accuracy", value=float("nan"))),
+    "a quality that is no number in two": logs(where("eval_accuracy", value=float("nan")), *TWO),
+    "an infinite quality": logs(where("eval_accuracy", value=float("inf")), *TWO),
+    "a quality in a list": logs(where("eval_accuracy", value=[0.9]), *TWO),
+    "a status in capitals": logs(metadata("run_stop", status="SUCCESS"), *TWO),
+    "a benchmark in capitals": logs(where("submission_benchmark", value="BERT"), *TWO),
+    "an organisation that is null": logs(where("submission_org", value=None), *TWO),
+    "evaluations without progress": logs(metadata("eval_accuracy", epoch_num=None, samples_count=None)),
+    "another kind of event": logs(where("run_stop", event_type="POINT_IN_TIME"), *TWO),
+    "an unknown kind of event": logs(where("run_stop", event_type="END"), *TWO),
     # Lines
+    "line ends of Windows": as_written(lambda content: content.replace(b"\n", b"\r\n")),
+    "line ends of old Macs": as_written(lambda content: content.replace(b"\n", b"\r"), *TWO),
+    "a log with a byte order mark": as_written(lambda content: b"\xef\xbb\xbf" + content, *TWO),
+    "a byte that is no text": as_written(
+        lambda content: content.replace(b"submission_org", b"\xff", 1), *TWO
+    ),
+    "a token in small letters": as_written(lambda content: content.replace(b":::MLLOG", b":::mllog"), *TWO),
+    "a key twice in a line": as_written(
+        lambda content: content.replace(b'"key": "seed"', b'"key": "x", "key": "seed"'), *TWO
+    ),
+    "times below zero": logs(lambda line: line | {"time_ms": -line["time_ms"]}, *TWO),
+    "times with a fraction": all_logs(lambda line: line | {"time_ms": line["time_ms"] + 0.5}),
+    "two runs in one file": several_in_one,
+    "another namespace": logs(every(namespace="worker1"), *TWO),
     "metadata a text": logs(every(metadata="none"), *TWO),
     "metadata a text in one log": logs(every(metadata="none")),
     "metadata of a setting a text": all_logs(where("opt_name", metadata="")),
@@ -279,6 +339,11 @@ CHANGES = {
     ),
     "a seed without a source": logs(metadata("seed", lineno=None)),
     "no seed in one log": logs(without("seed")),
+    "a seed that is null": logs(where("seed", value=None)),
+    "a seed that is null in all": all_logs(where("seed", value=None)),
+    "a seed in a list": logs(where("seed", value=[7])),
+    "seeds that are true": all_logs(where("seed", value=True)),
+    "a seed with a fraction": logs(where("seed", value=7.5), *TWO),
     # Power
     "power of all": lambda tree: tree.power(),
     "power of all but one": lambda tree: tree.power(runs=-1),

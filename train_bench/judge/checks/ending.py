@@ -5,10 +5,13 @@ from __future__ import annotations
 from train_bench.core.escape import plain
 from train_bench.judge.checks.case import LogCase
 from train_bench.judge.finding import BREAKS, REVIEW, SLOW, Finding, finding
-from train_bench.logs.log import Remark
+from train_bench.logs.log import Problem, Remark, names
 from train_bench.logs.record import DIED, SUCCESS
 
 STATUS = "status"
+
+LIKEWISE = 3
+"""Unreadable lines of one kind that are told one by one."""
 
 
 def check_end(case: LogCase) -> list[Finding]:
@@ -19,6 +22,10 @@ def check_end(case: LogCase) -> list[Finding]:
         return [finding(record, rules, "died", message, grade=SLOW)]
     if record.status == DIED:
         message = "There is no run_stop: the log was cut off, and the run counts as not converged."
+        last = [one.line for one in case.log.problems[-LIKEWISE:] if one.line]
+        unread = next((line for line in last if names(case.log.path, line, "run_stop")), None)
+        if unread is not None:
+            message = f"run_stop in line {unread} cannot be read, so the run counts as not converged."
         return [finding(record, rules, "died", message, key="run_stop", grade=SLOW)]
     return _misspelt_status(case)
 
@@ -57,12 +64,21 @@ def check_lines(case: LogCase) -> list[Finding]:
     """Unreadable lines. Half a line at the end of a run that was cut off is part of its end."""
     record, log, rules = case.record, case.log, case.rules
     last = log.events[-1].line if log.events else 0
-    findings = []
+    at_end = [problem for problem in log.problems if problem.line > last]
+    alike: dict[str, list[Problem]] = {}
     for problem in log.problems:
-        cut_off = record.status == DIED and problem.line > last
-        message = f"Unreadable line: {problem.message}."
-        check, grade = ("died", SLOW) if cut_off else ("parse", BREAKS)
-        findings.append(finding(record, rules, check, message, line=problem.line, grade=grade))
+        alike.setdefault(problem.message.partition(": ")[0], []).append(problem)
+    findings = []
+    for problems in alike.values():
+        for problem in problems[:LIKEWISE]:
+            cut_off = record.status == DIED and at_end == [problem]
+            check, grade = ("died", SLOW) if cut_off else ("parse", BREAKS)
+            message = f"Unreadable line: {problem.message}."
+            findings.append(finding(record, rules, check, message, line=problem.line, grade=grade))
+        if len(problems) > LIKEWISE:
+            further = problems[LIKEWISE:]
+            message = f"{len(further)} more lines likewise, the first of them line {further[0].line}."
+            findings.append(finding(record, rules, "parse", message, line=further[0].line, grade=BREAKS))
     return findings
 
 

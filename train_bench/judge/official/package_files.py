@@ -8,13 +8,15 @@ and power logs beside the logs count.
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from train_bench.core import files
+from train_bench.judge import rcp
 from train_bench.judge.locate import Location
 from train_bench.judge.official.official_log import OfficialCrash
 from train_bench.rules import ruleset
@@ -62,7 +64,7 @@ class PackageFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptions:
-    """Objections of the description checker to the systems of a submitter; `crashes` where it stops with an
+    """Objections of the package checker to other folders and files of a submitter; `crashes` where it stops with an
     exception."""
 
     reasons: tuple[str, ...] = ()
@@ -86,7 +88,8 @@ def package_files(location: Location) -> PackageFiles:
 
 
 def descriptions(location: Location) -> Descriptions:
-    """The description checker over all systems of the submitter: one refuses the package, whichever it is of."""
+    """The package around an entry: the description checker over all systems of the submitter, and folders of benchmarks
+    without logs. One of them refuses the package, whichever it is of."""
     if location.system_file is None:
         return Descriptions()
     reasons = []
@@ -98,7 +101,39 @@ def descriptions(location: Location) -> Descriptions:
         except OfficialCrash as error:
             return Descriptions(reasons=(f"the description checker crashes: {error}",), crashes=True)
         reasons += [f"systems/{path.name} {wrong}"] if wrong else []
+    for folder in _without_logs(location):
+        named = f"results/{folder.parent.name}/{folder.name} has no result_*.txt"
+        if _has_rcp_test(location, folder):
+            return Descriptions(reasons=(f"the RCP checker crashes: {named}",), crashes=True)
+        reasons.append(named)
     return Descriptions(reasons=tuple(reasons))
+
+
+def _without_logs(location: Location) -> Iterator[Path]:
+    """Folders of benchmarks of the submitter that have no log, which are entries for the package checker."""
+    if location.scaling is None:
+        known = ruleset.load(location.ruleset).benchmarks
+        for folder in sorted(location.folder.parents[1].glob("*/*")):
+            if folder.name in known and folder.is_dir() and not _has_logs(folder):
+                yield folder
+
+
+def _has_logs(folder: Path) -> bool:
+    try:
+        with os.scandir(folder) as inside:
+            return any(one.name.startswith("result_") and one.name.endswith(".txt") for one in inside)
+    except OSError:  # what cannot be listed is not known to be empty
+        return True
+
+
+def _has_rcp_test(location: Location, folder: Path) -> bool:
+    """True for a closed entry of a benchmark with points, and where the description of its system stops the checker."""
+    assert location.system_file is not None
+    try:
+        closed = _own(location.system_file.with_name(f"{folder.parent.name}.json"))["division"] == CLOSED
+    except OfficialCrash:
+        return True
+    return closed and bool(rcp.official(ruleset.load(location.ruleset).benchmark(folder.name)))
 
 
 def bypass_lines(path: Path) -> tuple[str, ...]:
