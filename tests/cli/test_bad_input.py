@@ -28,7 +28,14 @@ from train_bench.rules import ruleset
             ["no option 'benchmark.hyperparameters.sgd_opt_momentun'", "hyperparameters.sgd_opt_momentum'?"],
         ),
         (["run", "+foo=1"], ["no option 'foo'"]),
-        (["run", "runs=many"], ["runs", "'many'"]),
+        (["run", "runs=many"], ["runs is 'many'; it has to be a whole number, for example runs=5."]),
+        (["run", "seed="], ["seed is empty; it has to be a whole number"]),
+        (["run", "seed=5.5"], ["seed is '5.5'; it has to be a whole number"]),
+        (["run", "output=[a]"], ["output is '['a']'; it has to be a text"]),
+        (
+            ["run", "resnet_mini=\u200b5"],
+            ["has the invisible character U+200B at place 13; type the word anew"],
+        ),
         (
             ["run", "output=a${b}"],
             ["output: ", "another option; where a name has these signs, put a backslash"],

@@ -26,12 +26,21 @@ from hydra.core.plugins import Plugins
 from hydra.errors import HydraException, MissingConfigException
 from hydra.experimental.callback import Callback
 from hydra.plugins.search_path_plugin import SearchPathPlugin
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import (
+    BooleanNode,
+    DictConfig,
+    FloatNode,
+    IntegerNode,
+    OmegaConf,
+    StringNode,
+    open_dict,
+)
 from omegaconf.errors import (
     GrammarParseError,
     InterpolationResolutionError,
     MissingMandatoryValue,
     OmegaConfBaseException,
+    ValidationError,
 )
 
 from train_bench.campaign import preflight
@@ -46,6 +55,14 @@ from train_bench.plan.run_config import TRAITS, RunConfig, register
 SWEEPING = frozenset({"-m", "--multirun", "hydra.mode=MULTIRUN"})
 SIDE_BY_SIDE = frozenset({"hydra/launcher=joblib", "hydra/launcher=submitit_local"})
 """Launchers of Hydra that run jobs of a sweep at the same time on this machine."""
+
+KINDS = {
+    IntegerNode: ("a whole number", "5"),
+    FloatNode: ("a number", "0.5"),
+    BooleanNode: ("true or false", "true"),
+    StringNode: ("a text", "demo"),
+}
+"""Kinds of values by their nodes, each with an example."""
 
 EXTRAS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}
 """Hydra's launchers that are packages of their own, and the extra that installs each."""
@@ -294,6 +311,11 @@ def _explained_key(cause: OmegaConfBaseException) -> RequestError:
         hint = f" Did you mean '{key[: -len(leaf)]}{near[0]}'?" if near else ""
         known = known_names(leaf, sorted(map(str, keys)), "train-bench run --help-all")
         return RequestError(f"There is no option '{key}'.{hint} {known}")
+    if isinstance(cause, ValidationError) and leaf in keys:
+        for node, (kind, example) in KINDS.items():
+            if isinstance(cause.parent_node._get_node(leaf), node):
+                seen = "empty" if cause.value in ("", None) else f"'{_one_line(str(cause.value))[:80]}'"
+                return RequestError(f"{key} is {seen}; it has to be {kind}, for example {key}={example}.")
     return RequestError(f"{key}: {_one_line(str(cause.msg).splitlines()[0])}.")
 
 
