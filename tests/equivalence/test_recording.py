@@ -9,7 +9,7 @@ import pytest
 
 from train_bench.cli.commands import equivalent
 from train_bench.equivalence import recording
-from train_bench.errors import LogError
+from train_bench.errors import LogError, RequestError
 
 FACTS = {
     "ranks": 1,
@@ -20,8 +20,13 @@ FACTS = {
     "quality": {"top1": 0.5},
 }
 ARRAYS = {
-    f"{rung}/0/weight": np.ones(3) for rung in ("parameters", "forward", "gradients", "step", "evaluation")
+    f"{name}/weight": np.ones(3)
+    for name in (
+        *("parameters", "initial", "forward/0.0", "gradients/0", "step/0"),
+        *("evaluation/start", "evaluation/last"),
+    )
 }
+ORDER = {"order": np.arange(4), "order_lengths": np.array([2, 2])}
 
 
 def written(folder, facts=FACTS, arrays=ARRAYS):
@@ -93,3 +98,59 @@ def test_a_recording_that_lacks_what_the_other_has_is_no_equal_one(tmp_path, cap
     a, b = written(tmp_path / "a"), written(tmp_path / "b", arrays=less)
     with pytest.raises(LogError, match=f"has no arrays of {rung}, and that of A has; record it again"):
         equivalent.main([str(a), str(b)])
+
+
+@pytest.mark.parametrize(
+    ("facts", "arrays", "missing"),
+    [
+        ({"quality": {}}, {}, "quality top1"),
+        ({"quality": {"top5": 0.5}}, {}, "quality top1"),
+        ({"losses": [2.0]}, {}, "losses of 2 steps"),
+        ({}, {"evaluation/start/weight": None}, "evaluation at start"),
+    ],
+)
+def test_a_recording_that_lacks_a_part_of_the_other_is_no_equal_one(tmp_path, facts, arrays, missing):
+    kept = {name: array for name, array in (ARRAYS | arrays).items() if array is not None}
+    a, b = written(tmp_path / "a"), written(tmp_path / "b", FACTS | facts, kept)
+    with pytest.raises(LogError, match=f"b has no {missing}, and that of A has; record it again"):
+        equivalent.main([str(a), str(b)])
+
+
+@pytest.mark.parametrize(
+    ("array", "sentence"),
+    [
+        (np.ones(0), "The recording of A has no values of parameters"),
+        (np.full(3, np.inf), "values of parameters that are not finite"),
+        (np.full(3, np.nan), "values of parameters that are not finite"),
+    ],
+)
+def test_recordings_without_finite_values_are_no_equal_ones(tmp_path, array, sentence):
+    arrays = dict.fromkeys(ARRAYS, array)
+    a, b = (written(tmp_path / side, arrays=arrays) for side in "ab")
+    with pytest.raises(LogError, match=sentence):
+        equivalent.main([str(a), str(b)])
+
+
+def test_a_recording_is_not_compared_with_itself(tmp_path):
+    folder = written(tmp_path / "a")
+    (tmp_path / "b").symlink_to(folder)
+    with pytest.raises(RequestError, match="is given twice"):
+        equivalent.main([str(folder), str(tmp_path / "b")])
+
+
+@pytest.mark.parametrize("lengths", [[-5, 9], [2**62, 2**62], [2, 1]])
+def test_an_order_that_is_cut_otherwise_than_it_says_is_refused(tmp_path, lengths):
+    cut = ORDER | {"order_lengths": np.array(lengths)}
+    with pytest.raises(LogError, match="order is not cut as order_lengths says"):
+        recording.read(written(tmp_path / "b", arrays=ARRAYS | cut))
+
+
+def test_a_recording_without_losses_is_refused(tmp_path):
+    with pytest.raises(LogError, match="losses are no list of numbers"):
+        recording.read(written(tmp_path / "a", FACTS | {"losses": []}))
+
+
+def test_equal_recordings_are_equal(tmp_path, capsys):
+    a, b = (written(tmp_path / side, arrays=ARRAYS | ORDER) for side in "ab")
+    assert equivalent.main([str(a), str(b)]) == 0
+    assert "EQUAL" in capsys.readouterr().out

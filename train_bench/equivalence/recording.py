@@ -94,7 +94,7 @@ def _merged(folder: Path) -> Recording:
                 both = zip(first[key], one[key], strict=True)
                 first[key] = [list(dict.fromkeys((*names, *others))) for names, others in both]
     losses = np.array([one["losses"] for one in facts], dtype=np.float64).mean(axis=0)
-    if losses.ndim != 1:
+    if losses.ndim != 1 or not losses.size:
         raise ValueError("losses are no list of numbers")
     _require(arrays, first)
     return Recording(arrays=arrays, losses=tuple(map(float, losses)), facts=first)
@@ -112,6 +112,39 @@ def _require(arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None
         raise ValueError(f"the array {unknown[0]} is missing")
 
 
+RECORDED = ("parameters", "forward", "gradients", "step")
+"""Checks whose arrays every recording has."""
+
+
+def refuse_incomplete(a: Recording, b: Recording, folder: Path) -> None:
+    """Raise `LogError` where A has nothing to compare with, or B, in `folder`, lacks a part of it."""
+    for name in RECORDED:
+        arrays = [a.arrays[one] for one in a.names(name)]
+        if not any(array.size for array in arrays):
+            raise LogError(f"The recording of A has no values of {name}; record it again.")
+        if not all(np.isfinite(array).all() for array in arrays):
+            raise LogError(
+                f"The recording of A has values of {name} that are not finite, so nothing can be compared with them; "
+                "record training that does not diverge."
+            )
+    missing = None if b.facts.get("foreign") else _missing(a, b)
+    if missing is not None:
+        raise LogError(f"The recording in {folder} has no {missing}, and that of A has; record it again.")
+
+
+def _missing(a: Recording, b: Recording) -> str | None:
+    """All arrays of a check, a moment of evaluation, a metric or losses that A has and B lacks."""
+    for name in (*RECORDED, "evaluation"):
+        if a.names(name) and not b.names(name):
+            return f"arrays of {name}"
+    of_a, of_b = ({name.split("/")[1] for name in one.names("evaluation")} for one in (a, b))
+    for moment in sorted(of_a - of_b):
+        return f"evaluation at {moment}"
+    for metric in sorted({*a.facts["quality"]} - {*b.facts["quality"]}):
+        return f"quality {metric}"
+    return f"losses of {len(a.losses)} steps" if len(b.losses) < len(a.losses) else None
+
+
 def write_start(recording: Recording, file: Path) -> None:
     """Write the start weights, for another recording to start from."""
     weights = {name.partition("/")[2]: recording.arrays[name] for name in recording.names("parameters")}
@@ -121,6 +154,10 @@ def write_start(recording: Recording, file: Path) -> None:
 
 def _stream(every: list[dict[str, np.ndarray]], kind: str) -> np.ndarray:
     """Sample numbers in the order of the stream that ranks share: micro-batch k of rank 0, of rank 1 and so on."""
+    for one in every:
+        lengths = one[f"{kind}_lengths"]
+        if (lengths < 0).any() or sum(map(int, lengths)) != len(one[kind]):
+            raise ValueError(f"{kind} is not cut as {kind}_lengths says")
     parts = [np.split(one[kind], np.cumsum(one[f"{kind}_lengths"])[:-1]) for one in every]
     if kind == "evaluated":
         return np.concatenate([batch for part in parts for batch in part])

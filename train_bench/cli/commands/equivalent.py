@@ -40,7 +40,7 @@ from train_bench.core import files
 from train_bench.core.digits import distinct
 from train_bench.core.job import Job, Precision
 from train_bench.equivalence import compare, recording
-from train_bench.errors import LaunchError, LogError, RequestError, UnknownName
+from train_bench.errors import LaunchError, RequestError, UnknownName
 from train_bench.judge.tree import judge_folder
 from train_bench.launcher import Launch
 from train_bench.plan import definition, discover, process
@@ -216,7 +216,11 @@ def _side(text: str) -> Side:
 def _recorded(a: Side, b: Side | None, folder: Path, options: argparse.Namespace) -> compare.Pair | None:
     """Both sides and the twins of A; None where only A was to be recorded."""
     if a.folder is not None and b is not None and b.folder is not None:
-        return _complete(_pair(a.folder, _inner(b.folder), 0.0), b.folder)
+        if a.folder.resolve() == b.folder.resolve():
+            raise RequestError(f"{b.folder} is given twice; give the recordings of two sides.")
+        pair = _pair(a.folder, _inner(b.folder), 0.0)
+        recording.refuse_incomplete(pair.a, pair.b, b.folder)
+        return pair
     if a.folder is not None:
         raise RequestError(
             "Where A is a folder with recordings, B has to be one, too: it is recorded together with A."
@@ -342,16 +346,6 @@ def _pair(folder: Path, b: Path, unit: float) -> compare.Pair:
         double=recording.read(double) if recording.is_recording(double) else None,
         unit=unit or UNITS[Precision.fp32],
     )
-
-
-def _complete(pair: compare.Pair, folder: Path) -> compare.Pair:
-    """The pair. Raises `LogError` where B's recording lacks all arrays of a check that A's has."""
-    for name in ("parameters", "forward", "gradients", "step", "evaluation"):
-        if pair.a.names(name) and not pair.b.names(name) and not pair.b.facts.get("foreign"):
-            raise LogError(
-                f"The recording in {folder} has no arrays of {name}, and that of A has; record it again."
-            )
-    return pair
 
 
 def _there(folder: Path, names: Sequence[str]) -> list[recording.Recording]:
