@@ -146,8 +146,9 @@ def test_an_order_that_is_cut_otherwise_than_it_says_is_refused(tmp_path, length
 
 
 def test_a_recording_without_losses_is_refused(tmp_path):
-    with pytest.raises(LogError, match="losses are no list of numbers"):
-        recording.read(written(tmp_path / "a", FACTS | {"losses": []}))
+    a, b = (written(tmp_path / side, FACTS | {"losses": []}) for side in "ab")
+    with pytest.raises(LogError, match="The recording of A has no losses"):
+        equivalent.main([str(a), str(b)])
 
 
 def test_equal_recordings_are_equal(tmp_path, capsys):

@@ -94,7 +94,7 @@ def _merged(folder: Path) -> Recording:
                 both = zip(first[key], one[key], strict=True)
                 first[key] = [list(dict.fromkeys((*names, *others))) for names, others in both]
     losses = np.array([one["losses"] for one in facts], dtype=np.float64).mean(axis=0)
-    if losses.ndim != 1 or not losses.size:
+    if losses.ndim != 1:
         raise ValueError("losses are no list of numbers")
     _require(arrays, first)
     return Recording(arrays=arrays, losses=tuple(map(float, losses)), facts=first)
@@ -127,6 +127,8 @@ def refuse_incomplete(a: Recording, b: Recording, folder: Path) -> None:
                 f"The recording of A has values of {name} that are not finite, so nothing can be compared with them; "
                 "record training that does not diverge."
             )
+    if not a.losses:
+        raise LogError("The recording of A has no losses; record it again.")
     missing = None if b.facts.get("foreign") else _missing(a, b)
     if missing is not None:
         raise LogError(f"The recording in {folder} has no {missing}, and that of A has; record it again.")
