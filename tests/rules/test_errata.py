@@ -58,6 +58,22 @@ LATE_POINTS = {
 """Sizes whose points the published factors of a round do not know."""
 
 
+NEEDED_POINTS = {
+    ("training-2.0.0", "bert"): 16384,
+    ("training-2.1.0", "ssd"): 2048,
+    ("training-3.0.0", "ssd"): 768,
+    ("training-3.0.0", "dlrm_dcnv2"): 135168,
+    ("training-3.1.0", "ssd"): 320,
+}
+"""Sizes whose points came late, and which accepted entries of the round need (decision 0208)."""
+
+
+@pytest.mark.parametrize(("name", "benchmark"), NEEDED_POINTS)
+def test_late_points_that_an_accepted_entry_needs_count(name, benchmark):
+    used = {point.batch_size for point in rcp.load(ruleset.load(name).benchmark(benchmark), [])}
+    assert NEEDED_POINTS[name, benchmark] in used
+
+
 @every_round
 def test_points_that_came_after_a_round_was_judged_are_left_out(name):
     for rules in ruleset.load(name).benchmarks.values():

@@ -86,6 +86,16 @@ def test_a_campaign_that_was_moved_in_time_and_has_other_seeds_is_a_copy_in_hist
         gate.against_history(stored, "after", judged(tmp_path / "after")[0].score, 0.03)
 
 
+def test_logs_whose_clock_runs_backwards_have_a_page(tmp_path):
+    folder = campaign(tmp_path / "results" / "backwards")
+    for log in folder.glob("result_*.txt"):
+        log.write_text(re.sub(r'("time_ms": )', r"\g<1>-", log.read_text()))
+    index(tmp_path / "a.db", tmp_path / "results")
+    page = tmp_path / "history.html"
+    assert command("history")(["--to", str(page), "--store", str(tmp_path / "a.db")]) == 0
+    assert page.exists()
+
+
 @pytest.mark.parametrize(
     ("filters", "found"),
     [

@@ -93,6 +93,9 @@ READING = frozenset(
     {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 )
 
+LARGEST_NUMBER = 1e18
+"""Of minutes and joules in a store."""
+
 ANSWER_BYTES = 2**28
 """Memory of the rows that a user's own SELECT may give."""
 
@@ -126,13 +129,15 @@ def _copies(connection: sqlite3.Connection) -> dict[str, str]:
 
 
 def _row(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
-    """A row by its columns. Raises `ValueError` for a value that is not of its column's type."""
+    """A row by its columns. Raises `ValueError` for a value of another type, and for numbers that no result has."""
     row = dict(zip(names, values, strict=True))
     for name, value in row.items():
         kind, nullable = COLUMNS[name]
         if value is None and nullable:
             continue
-        if not isinstance(value, kind) or (isinstance(value, float) and not math.isfinite(value)):
+        least = -LARGEST_NUMBER if name == "minutes" else 0  # the clock of a log may run backwards
+        outside = isinstance(value, float) and not least <= value <= LARGEST_NUMBER
+        if not isinstance(value, kind) or outside:
             raise ValueError(f"{name} is {value!r:.80}")
     return row
 
