@@ -281,7 +281,6 @@ def test_a_store_with_more_than_a_store_has_is_refused(tmp_path, statement, what
         "UPDATE entries SET versions = '[1]'",
         "UPDATE entries SET reasons = '{'",
         "UPDATE entries SET score_minutes = 9e999",
-        "UPDATE entries SET score_minutes = -1",
         "UPDATE entries SET score_minutes = 1e300",
         "UPDATE entries SET runs = 'many'",
         "UPDATE entries SET ruleset = 'training-' || replace(hex(zeroblob(3000)), '0', '9')",

@@ -135,8 +135,7 @@ def _row(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
         kind, nullable = COLUMNS[name]
         if value is None and nullable:
             continue
-        least = -LARGEST_NUMBER if name == "minutes" else 0  # the clock of a log may run backwards
-        outside = isinstance(value, float) and not least <= value <= LARGEST_NUMBER
+        outside = isinstance(value, float) and not abs(value) <= LARGEST_NUMBER
         if not isinstance(value, kind) or outside:
             raise ValueError(f"{name} is {value!r:.80}")
     return row
