@@ -1,6 +1,7 @@
 """What people read before they run anything: help, versions, and what a shell completes."""
 
 import os
+import shlex
 import subprocess
 import sys
 from dataclasses import fields
@@ -8,7 +9,7 @@ from dataclasses import fields
 import pytest
 
 from train_bench.cli.program import command
-from train_bench.cli.verbs import COMPOSING, VERBS, help_page
+from train_bench.cli.verbs import COMPOSING, EXAMPLES, VERBS, examples, help_page
 from train_bench.plan import discover, option_table
 from train_bench.plan.run_config import TRAITS, RunConfig
 
@@ -128,3 +129,13 @@ def test_what_a_shell_has_to_be_told_is_printed_for_the_program_as_a_whole():
         [sys.executable, "-m", "train_bench", "-sc", "install=bash"], capture_output=True, text=True
     )
     assert ran.stdout.rstrip().endswith("-F hydra_bash_completion train-bench")
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_an_example_fits_the_terminal_and_is_one_command_of_a_shell(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for verb, typed in EXAMPLES.items():
+        shown = examples(verb)
+        assert all(len(line) <= columns for line in shown.splitlines())
+        commands = shown.replace("\\\n", "").strip().splitlines()[1:]
+        assert [shlex.split(one) for one in commands] == [["train-bench", *shlex.split(one)] for one in typed]

@@ -180,7 +180,7 @@ def test_plan_prints_the_decided_values_and_the_command_of_every_run_and_writes_
         "top1 >= 0.73",
         "2; a result needs 5",
         "2 rank(s) x 32 samples",
-        "no campaign like it is known",
+        "unknown (the first campaign of its kind",
     ):
         assert fact in answer.stdout
     assert list(tmp_path.iterdir()) == []
@@ -195,7 +195,7 @@ def test_plan_prints_one_object_for_programs():
 
 @pytest.mark.parametrize(
     ("overrides", "said"),
-    [([], "about 12 s a run, as in"), (["device=cpu"], "no campaign like it")],
+    [([], "about 12 s a run, as in"), (["device=cpu"], "unknown (the first campaign")],
 )
 def test_plan_tells_how_long_a_campaign_like_it_took(begun, monkeypatch, overrides, said):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)

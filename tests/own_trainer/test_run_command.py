@@ -202,7 +202,7 @@ def test_a_sweep_leaves_the_commas_of_a_command_alone(place):
         (["command=nowhere_to_be_found my.py"], "there is no such program here"),
         (["command=python my.py {sede}"], "names {sede}, which stands for nothing; known: data_dir, folder"),
         (["command=python -c 'print({})'"], "a brace in 'print({})' that encloses no name; write {{ and }}"),
-        ([], "waves has no code; say what trains this benchmark, command='python my.py'"),
+        ([], "waves has no code; say what trains this benchmark, behind the options: -- python my.py"),
         (["command=true", "trust=true"], "trust=true is only for an existing campaign"),
         (["command=true", "stall_limit_seconds=0"], "stall_limit_seconds is 0; it has to be above 0"),
         (

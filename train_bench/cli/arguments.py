@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from train_bench.cli.verbs import examples
+from train_bench.cli import exit_codes
+from train_bench.cli.verbs import EXAMPLES, examples
+from train_bench.errors import RequestError
 from train_bench.report.help import Formatter
 
 BOOLEANS = {"true": True, "false": False}
+
+REFUSED = {
+    r"the following arguments are required: (.*)": "needs {0}",
+    r"one of the arguments (.*) is required": "needs one of {0}",
+    r"unrecognized arguments: (.*)": "has no option {0}",
+    r"argument (\S+): invalid choice: '(.*?)' \(choose from (.*)\)": "{0} is '{1}'; give one of {2}",
+    r"argument (\S+): invalid int value: '(.*)'": "{0} is '{1}'; give a whole number",
+    r"argument (\S+): invalid float value: '(.*)'": "{0} is '{1}'; give a number",
+    r"argument (\S+): expected (?:one|at least one) argument": "{0} needs a value",
+    r"argument (\S+): not allowed with argument (\S+)": "{0} and {1} exclude each other; leave one out",
+}
+"""Refusals of argparse, and how they are said here."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -29,6 +44,16 @@ class Parser(argparse.ArgumentParser):
         """Examples, then the page of argparse."""
         shown = examples(self.prog.removeprefix("train-bench "))
         return f"{shown}\n{super().format_help()}" if shown else super().format_help()
+
+    def error(self, message: str) -> NoReturn:
+        """End with a sentence: what was wrong, and a command as it is typed."""
+        verb = self.prog.removeprefix("train-bench ")
+        found = ((said, re.fullmatch(form, message, re.DOTALL)) for form, said in REFUSED.items())
+        said = next((said.format(*refused.groups()) for said, refused in found if refused), message)
+        said = f"{verb} {said}" if said.startswith(("needs", "has")) else said
+        shown = f"For example: train-bench {EXAMPLES[verb][0]}. " if verb in EXAMPLES else ""
+        exit_codes.say(f"{said}. {shown}({self.prog} --help)")
+        raise SystemExit(RequestError.exit_code)
 
     def stays(self, word: str) -> bool:
         """True for a word that is no option of the verb although it is spelled as one."""

@@ -86,7 +86,9 @@ def _exists(word: str) -> bool:
 def _numbered(word: str) -> Path:
     listed = catalogue.find_campaigns(Path())
     if not listed:
-        raise RequestError(f"'{word}' is a campaign of this folder, and there is none here; give a path.")
+        raise RequestError(
+            f"'{word}' means a campaign below this folder, and there is none here; give a path."
+        )
     number = len(listed) if word == LATEST else int(word)
     if not 1 <= number <= len(listed):
         raise RequestError(

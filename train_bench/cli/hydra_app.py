@@ -29,6 +29,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import (
     BooleanNode,
     DictConfig,
+    EnumNode,
     FloatNode,
     IntegerNode,
     OmegaConf,
@@ -122,8 +123,8 @@ def with_request(verb: str, arguments: Sequence[str], act: Callable[[Request], i
             not composed and not sweeping
         ):  # Hydra has no exception of its own for a name that is a number, and others
             raise RequestError(
-                f"{' '.join(arguments)[:200]} makes no configuration ({_one_line(str(error))}); `train-bench list` has "
-                f"the names of benchmarks and launchers, and --help-all the other options."
+                f"{' '.join(arguments)[:200]} makes no configuration; `train-bench list` has the names of benchmarks "
+                f"and launchers, and --help-all the other options."
             ) from error
         if not sweeping or not folder.exists():
             raise
@@ -295,7 +296,10 @@ def _explained(error: Exception) -> RequestError:
         )
     if isinstance(cause, OmegaConfBaseException) and cause.full_key is not None and cause.msg is not None:
         return _explained_key(cause)
-    return RequestError(_one_line(str(error)))
+    said = _one_line(str(error))
+    if deleted := re.match(r"Could not delete from config\. '([^']*)'", said):
+        return _left_out(deleted[1])
+    return RequestError(f"{said}.")
 
 
 def _choices(error: MissingConfigException) -> list[str]:
@@ -303,7 +307,9 @@ def _choices(error: MissingConfigException) -> list[str]:
 
 
 def _explained_key(cause: OmegaConfBaseException) -> RequestError:
-    key = str(cause.full_key)
+    key, said = str(cause.full_key), _one_line(str(cause.msg).splitlines()[0])
+    if "does not support deletion" in said:
+        return _left_out(key)
     keys = list(cause.parent_node) if OmegaConf.is_dict(cause.parent_node) else []
     leaf = key.rpartition(".")[2]
     if leaf not in keys and "not in" in str(cause.msg):
@@ -312,11 +318,20 @@ def _explained_key(cause: OmegaConfBaseException) -> RequestError:
         known = known_names(leaf, sorted(map(str, keys)), "train-bench run --help-all")
         return RequestError(f"There is no option '{key}'.{hint} {known}")
     if isinstance(cause, ValidationError) and leaf in keys:
-        for node, (kind, example) in KINDS.items():
-            if isinstance(cause.parent_node._get_node(leaf), node):
-                seen = "empty" if cause.value in ("", None) else f"'{_one_line(str(cause.value))[:80]}'"
+        node = cause.parent_node._get_node(leaf)
+        seen = "empty" if cause.value in ("", None) else f"'{_one_line(str(cause.value))[:80]}'"
+        if isinstance(node, EnumNode):
+            return RequestError(f"{key} is {seen}; give one of {', '.join(node.enum_type.__members__)}.")
+        for of_kind, (kind, example) in KINDS.items():
+            if isinstance(node, of_kind):
                 return RequestError(f"{key} is {seen}; it has to be {kind}, for example {key}={example}.")
-    return RequestError(f"{key}: {_one_line(str(cause.msg).splitlines()[0])}.")
+    return RequestError(f"{key}: {said}.")
+
+
+def _left_out(key: str) -> RequestError:
+    return RequestError(
+        f"~{key}: an option cannot be left out; give it another value, {key}=VALUE or {key}=null."
+    )
 
 
 def _one_line(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import re
 import shlex
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -138,6 +139,12 @@ WITH_VALUES = frozenset(
 )
 """Flags of Hydra whose values are words of their own."""
 
+SHORT = ("-h", "-m", "-r", "-c", "-p", "-i", "-sc")
+"""Beginnings of Hydra's flags of one letter, and of two."""
+
+CONFIGURATIONS = ("job", "hydra", "all")
+"""Values of `--cfg`."""
+
 FIXED = {"launcher.name": "launcher"}
 """Values that choosing a configuration sets, and the option that chooses it."""
 
@@ -148,10 +155,14 @@ def refuse_misplaced(words: Sequence[str]) -> None:
         name = name_of(word)
         if word and "=" not in word and word[0] not in "-~" and before not in WITH_VALUES:
             raise RequestError(f"'{word}' is not an option.{suggestion(word)}")
+        if re.fullmatch(r"-[^-=].*", word) and not word.startswith(SHORT):
+            raise RequestError(f"'{word}' is not an option. Options are NAME=VALUE or --NAME VALUE.")
+        if before in ("--cfg", "-c") and word not in CONFIGURATIONS:
+            raise RequestError(f"{before} is '{word}'; give one of {', '.join(CONFIGURATIONS)}.")
         if name in FIXED:
-            value = word.partition("=")[2] or "NAME"
             raise RequestError(
-                f"{name} follows from {FIXED[name]}=NAME and is not set by itself; give {FIXED[name]}={value}."
+                f"{name} follows from {FIXED[name]}=NAME and is not set by itself; give {FIXED[name]}=NAME, of "
+                f"{', '.join(sorted(discover.launchers()))}."
             )
 
 

@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser, purpose: str) -> None:
     parser.add_argument(
         "overrides",
         nargs="*",
+        default=[],
         metavar="launcher=NAME",
         help=f"and launcher.OPTION=VALUE, device=, data_dir=: {purpose}; by default as it was trained",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import textwrap
 from dataclasses import dataclass
@@ -198,8 +199,20 @@ FIRST_STEPS = (
 
 def examples(verb: str) -> str:
     """Examples of a verb as they are typed; empty for one without."""
-    lines = [f"  train-bench {words}" for words in EXAMPLES.get(verb, ())]
+    lines = [_command(words) for words in EXAMPLES.get(verb, ())]
     return "\n".join(["Examples:", *lines, ""]) if lines else ""
+
+
+def _command(words: str) -> str:
+    """A command that fits the terminal; a shell reads its lines as one."""
+    width = min(WIDEST, shutil.get_terminal_size().columns)
+    lines = ["  train-bench"]
+    for word in re.findall(r"(?:'[^']*'|[^\s'])+", words):
+        if len(lines[-1]) + len(word) + len(" \\ ") > width:
+            lines[-1] += " \\"
+            lines.append("     ")
+        lines[-1] += f" {word}"
+    return "\n".join(lines)
 
 
 def help_page() -> str:

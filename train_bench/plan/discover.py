@@ -351,7 +351,7 @@ def refuse_reference(name: str) -> str | None:
     because that imports torch."""
     found = plugins.references()[name]
     if not found.has_code:
-        return f"{found.folder} has no code; say what trains this benchmark, command='python my.py'."
+        return f"{found.folder} has no code; say what trains this benchmark, behind the options: -- python my.py."
     path = found.folder / "task.py"
     if path.is_file() and re.search(
         r"^(class Task\b|Task\b.*=|from .* import .*\bTask\b)", path.read_text(), re.MULTILINE

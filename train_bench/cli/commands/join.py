@@ -20,7 +20,9 @@ def main(arguments: Sequence[str]) -> int:
         metavar="DIR",
         help=f"folder of the campaign, {campaign_paths.HELP}",
     )
-    parser.add_argument("overrides", nargs="*", metavar="launcher.OPTION=VALUE", help="which host this is")
+    parser.add_argument(
+        "overrides", nargs="*", default=[], metavar="launcher.OPTION=VALUE", help="which host this is"
+    )
     options = parser.parse_args(arguments)
     good = take_part(options.folder, options.overrides, say)
     return VALID if good else INVALID

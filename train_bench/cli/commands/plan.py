@@ -26,6 +26,8 @@ from train_bench.report import plan as report
 from train_bench.report.console import print_line
 from train_bench.rules import ruleset
 
+FIRST_OF_ITS_KIND = "unknown (the first campaign of its kind on this machine)"
+
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
@@ -64,7 +66,7 @@ def _as_json(planned: Plan) -> dict[str, Any]:
         "about": discover.about(planned.variant),
         "target": str(ruleset.load(planned.ruleset).benchmark(planned.benchmark).target),
         "data": f"{data} ({'prepared' if discover.has_data(data) else 'not prepared'})",
-        "time": earlier.time_of_a_run(written, job.folder) or "no campaign like it is known here",
+        "time": earlier.time_of_a_run(written, job.folder) or FIRST_OF_ITS_KIND,
         "folder": str(job.folder),
         "commands": [
             shlex.join([*(f"{name}={value}" for name, value in launch.env.items()), *launch.argv])
