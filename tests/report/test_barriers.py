@@ -11,6 +11,7 @@ from tests.report import pages
 from tests.report.test_history_in_browser import page as history_page
 from tests.report.test_history_in_browser import store  # noqa: F401
 from tests.report.test_page_in_browser import A4, BROKEN_WORDS
+from tests.report.test_serving_in_browser import content as served_content
 from train_bench.campaign import status
 from train_bench.cli.commands.web import Pages
 from train_bench.cli.program import command
@@ -95,10 +96,19 @@ def profiles(_):
     return write.profiles_page(several.side_by_side([content | {"benchmark": name} for name in "abc"]))
 
 
-PAGES = {
-    one.__name__: one
-    for one in (compared, pair, with_energy, generated, listed, reviewed, accepted, profiled, profiles)
-}
+def served(_):
+    return write.serving_page(served_content("resnet_mini"))
+
+
+def of_a_round(folder):
+    tree, to = pages.tree(folder / "round"), folder / "round.html"
+    command("report")([str(tree), "--to", str(to), "--ruleset", "mini-1.0"])
+    return to.read_text()
+
+
+ALONE = (pair, with_energy, generated, accepted, profiled, served)
+OF_MANY = (compared, listed, reviewed, profiles, of_a_round)
+PAGES = {one.__name__: one for one in (*ALONE, *OF_MANY)}
 
 
 @pytest.fixture(scope="module")
@@ -109,8 +119,9 @@ def written(tmp_path_factory):
     def page(name):
         if name not in made:
             folder = tmp_path_factory.mktemp(name)
+            text = PAGES[name](folder)
             made[name] = folder / f"{name}.html"
-            made[name].write_text(PAGES[name](folder))
+            made[name].write_text(text)
         return made[name]
 
     return page
