@@ -107,6 +107,7 @@ class Meter:
             sysfs=str(SYSFS),
             command=wished.command,
             idle_seconds=wished.idle_seconds,
+            period_seconds=sampler.PERIOD_SECONDS,
         )
         with self._rows.with_suffix(".stderr").open("wb") as stderr:
             return subprocess.Popen(
