@@ -238,10 +238,15 @@ def _end(campaign: Interval, now: datetime, *, turns: bool) -> str:
     ends = [max(now_ms, value) for value in campaign]
     if turns:
         expected, low, high = (_duration((end - now_ms) / 1000) for end in ends)
-        return f"about {expected} more (80 %: {low} to {high})"
+        return f"about {expected} more{_interval(low, high)}"
     exact = max(ends) - now_ms < BY_THE_SECOND * 1000
     expected, low, high = (_time_of_day(end, now, exact=exact) for end in ends)
-    return f"end at {expected} (80 %: {low} to {high})"
+    return f"end at {expected}{_interval(low, high)}"
+
+
+def _interval(low: str, high: str) -> str:
+    """80 % interval; empty where it is shorter than what is printed."""
+    return "" if low == high else f" (80 %: {low} to {high})"
 
 
 def _time_of_day(end_ms: float, now: datetime, *, exact: bool) -> str:
