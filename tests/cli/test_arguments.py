@@ -4,7 +4,9 @@ import json
 import sys
 
 import pytest
+from hydra._internal.hydra import Hydra
 
+from tests.command_line import typed
 from tests.judge import campaigns
 from train_bench.cli import composing, overrides, program
 from train_bench.cli.arguments import Parser, with_command
@@ -156,3 +158,13 @@ def test_an_answer_is_one_object_and_the_rest_goes_to_standard_error(tmp_path, c
     printed = capsys.readouterr()
     assert json.loads(printed.out) == json.loads(to.read_text())
     assert [plan["variant"] for plan in json.loads(printed.out)["plans"]] == ["resnet_mini"]
+
+
+def test_a_configuration_is_composed_once(monkeypatch, tmp_path):
+    composed = []
+    compose = Hydra.compose_config
+    monkeypatch.setattr(
+        Hydra, "compose_config", lambda self, *a, **how: composed.append(1) or compose(self, *a, **how)
+    )
+    assert typed("plan", "runs=1", f"output={tmp_path / 'out'}").returncode == 0
+    assert len(composed) == 1
