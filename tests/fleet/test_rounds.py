@@ -51,7 +51,7 @@ def checked(folder, *names, at_once=8, repeats=2, together=True, baseline=None, 
         program=("--marked", str(folder)),
         at_once=at_once,
         repeats=repeats,
-        start_limit=4.0,
+        start_limit=1.0,
         silence=silence,
         folder=folder,
     )
@@ -172,7 +172,7 @@ def test_a_pair_that_was_disturbed_and_ended_otherwise_is_not_excused(tmp_path):
 def test_a_node_that_never_says_a_word_is_not_waited_for_longer_than_the_limit(tmp_path):
     found, _ = checked(tmp_path, "silent", "a", "b", together=False)
     assert found.sick() == {"silent"}
-    assert "never answered: no heartbeat for 4 s" in sentences(found)[("silent",)]
+    assert "never answered: no heartbeat for 1 s" in sentences(found)[("silent",)]
 
 
 def test_what_a_hostile_node_says_is_text(tmp_path):
