@@ -8,6 +8,7 @@ import mlperf_logging
 import pytest
 import yaml
 
+from tests.command_line import typed
 from train_bench.core.event import Event
 from train_bench.rules import rulefile, ruleset
 from train_bench.rules.checks import Failure, check
@@ -133,3 +134,11 @@ def test_an_event_has_no_value_that_could_be_wrong():
     stop = next(sentence for sentence in said if sentence.startswith("init_stop breaks"))
     assert "None" not in stop
     assert "breaks its rule; allowed: " in stop
+
+
+def test_on_80_columns_the_table_of_keys_breaks_no_word_in_a_pipe_either(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = typed("rules", "benchmark=resnet").stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    words = {word for line in lines for word in line.split()}
+    assert {"occurs", "allowed", "reference", "exactly"} <= words

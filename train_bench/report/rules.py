@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from train_bench.report.console import print_line
+from train_bench.report.console import UNBOUNDED, print_line
 
 
 def show(described: Mapping[str, Any], console: Console) -> None:
@@ -25,7 +25,7 @@ def show(described: Mapping[str, Any], console: Console) -> None:
         f"seeds: {'fixed ones are allowed' if described['fixed_seeds_allowed'] else 'from entropy only'}",
     ):
         _say(console, line)
-    console.print(_keys(described, separator="\n" if console.is_terminal else " "))
+    console.print(_keys(described, separator=" " if console.width == UNBOUNDED else "\n"))
     explained = {key["key"]: key["meaning"] for key in described["keys"] if key["meaning"]}
     if explained:
         _say(console, "Disclosures, logged from the plan; a program of your own announces them:")
