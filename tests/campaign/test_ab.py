@@ -93,7 +93,7 @@ def test_the_other_configuration_is_the_first_with_overrides_replaced():
         (("run", "against=benchmark=resnet_mini_bs3"), "There is no benchmark"),
         (("run", "against=rnus=2"), "There is no option"),
         (("run", "against=resnet_mini_bs32"), "Did you mean benchmark=resnet_mini_bs32?"),
-        (("run", "against=launcher.name=torchrun"), "give launcher=torchrun"),
+        (("run", "against=launcher.name=torchrun"), "give launcher=NAME, of"),
         (("run", "against=launcher=slurm"), "alternates on this machine only"),
         (("rcp", "against=runs=2"), "is for run and plan"),
         (("run", "tracking=mlflow"), "There is no tracker"),

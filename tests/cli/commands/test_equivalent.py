@@ -108,7 +108,8 @@ def kept(folder, b):
 
 def test_recordings_that_were_kept_are_compared_and_the_answer_is_the_exit_code(tmp_path, capsys):
     sides = kept(tmp_path, recorded(schedule__lr=np.full((30, 1), 0.1)))
-    assert equivalent.main([sides[0], sides[0]]) == VALID
+    shutil.copytree(sides[0], tmp_path / "copy")
+    assert equivalent.main([sides[0], str(tmp_path / "copy")]) == VALID
     assert equivalent.main([*sides, "--json"]) == INVALID
     said = json.loads(capsys.readouterr().out.partition("steps.\n")[2])
     differing = [rung["where"] for rung in said["rungs"] if rung["verdict"] == "different"]
@@ -116,7 +117,8 @@ def test_recordings_that_were_kept_are_compared_and_the_answer_is_the_exit_code(
 
 
 def test_of_a_model_that_took_no_step_none_are_claimed(tmp_path, capsys):
-    sides = kept(tmp_path, replace(recorded(), losses=()))
+    one = recorded()
+    sides = kept(tmp_path, replace(one, losses=(), facts={**one.facts, "foreign": True}))
     assert equivalent.main([*sides, "--rungs", "parameters", "forward"]) == VALID
     assert "EQUAL within the measured rounding.\n" in capsys.readouterr().out
 
