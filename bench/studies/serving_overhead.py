@@ -14,7 +14,7 @@ from train_bench.serving import loadgen, loadgen_log, rounds
 from train_bench.serving.batching import Batching
 
 SAMPLES = 1000
-RATES = {"SingleStream": 50_000.0, "MultiStream": 20_000.0, "Server": 1000.0, "Offline": 200_000.0}
+RATES = {"SingleStream": 500_000.0, "MultiStream": 200_000.0, "Server": 1000.0, "Offline": 200_000.0}
 
 
 class Nothing:

@@ -117,3 +117,34 @@ def test_answers_that_cannot_be_handed_over_are_an_error_and_the_test_still_ends
     made.close()
     assert answers.given == {100: b"0", 101: b"", 102: b""}
     assert str(made.failure) == "too long"
+
+
+def inline(answers, **policy):
+    made = Batcher(Batching(**policy), answers.answer, answers.complete, inline=True)
+    made.start()
+    return made
+
+
+def test_queries_that_come_one_after_the_other_are_answered_where_they_are_issued():
+    answers = Answers()
+    made = inline(answers, max_batch_size=3, window_ms=1000.0)
+    made.issue(samples(*range(8)))
+    assert answers.batches == [[0, 1, 2], [3, 4, 5], [6, 7]]  # at once: nothing was waited for
+    assert answers.given == {100 + number: str(number).encode() for number in range(8)}
+    made.close()
+    assert made.answered == 8
+
+
+def test_an_error_while_a_query_is_issued_is_kept_and_further_queries_get_empty_answers():
+    answers = Answers()
+
+    def fail(indices):
+        raise ValueError("no answer")
+
+    answers.answer = fail
+    made = inline(answers)
+    made.issue(samples(0))
+    made.issue(samples(1))
+    made.close()
+    assert str(made.failure) == "no answer"
+    assert answers.given == {100: b"", 101: b""}

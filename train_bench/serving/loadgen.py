@@ -11,6 +11,7 @@ from typing import Protocol
 import mlperf_loadgen
 
 from train_bench.serving.batching import Batcher, Batching
+from train_bench.serving.timer_slack import exact_timers
 
 NO_AUDIT = "no audit.config"
 """Name of an audit file that is nowhere: one in the working folder would change the settings of a test."""
@@ -20,6 +21,9 @@ AUDIT_SEED = 720381539243781796
 
 SAME_INDEX = 3
 """Sample that TEST04 asks for again and again."""
+
+STREAMS = ("SingleStream", "MultiStream")
+"""Scenarios whose next query comes when the one before has its answers."""
 
 QUERY_OF_STREAMS = 8
 """Samples of a MultiStream query."""
@@ -70,7 +74,7 @@ def run_test(folder: Path, load: Load, samples: Samples, batching: Batching) -> 
         return call
 
     folder.mkdir(parents=True)
-    batcher = Batcher(batching, samples.answer, _complete)
+    batcher = Batcher(batching, samples.answer, _complete, inline=load.scenario in STREAMS)
     count = samples.served_samples()
     library = mlperf_loadgen.ConstructQSL(
         count, count, guarded(samples.load_samples), guarded(samples.unload_samples)
@@ -78,7 +82,8 @@ def run_test(folder: Path, load: Load, samples: Samples, batching: Batching) -> 
     system = mlperf_loadgen.ConstructSUT(batcher.issue, lambda: None)
     batcher.start()
     try:
-        mlperf_loadgen.StartTestWithLogSettings(system, library, _settings(load), _logs(folder), NO_AUDIT)
+        with exact_timers():
+            mlperf_loadgen.StartTestWithLogSettings(system, library, _settings(load), _logs(folder), NO_AUDIT)
     finally:
         batcher.close()
         mlperf_loadgen.DestroySUT(system)
