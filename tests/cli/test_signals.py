@@ -34,6 +34,12 @@ def default_actions():
         signal.signal(number, signal.SIG_DFL)
 
 
+def default_interrupt_too():
+    """Those of a process in the foreground; a shell has its background jobs ignore Ctrl-C."""
+    default_actions()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1])
 def test_a_campaign_that_gets_a_signal_is_interrupted(number, begun):  # noqa: F811
     folder = begun.jobs[0].folder
@@ -114,7 +120,7 @@ def test_a_signal_while_the_program_is_imported_ends_it_in_a_sentence(number):
         capture_output=True,
         text=True,
         cwd=ROOT,
-        preexec_fn=default_actions,
+        preexec_fn=default_interrupt_too,
         timeout=60,
         check=False,
     )
