@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.command_line import wait_for
+from tests.command_line import in_the_foreground, wait_for
 from tests.fake_campaigns import begun  # noqa: F401
 from tests.needs import ROOT
 from train_bench.cli import program
@@ -32,12 +32,6 @@ def default_actions():
     """Actions of a process that a terminal starts, whatever started the tests."""
     for number in ENDING:
         signal.signal(number, signal.SIG_DFL)
-
-
-def default_interrupt_too():
-    """Those of a process in the foreground; a shell has its background jobs ignore Ctrl-C."""
-    default_actions()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1])
@@ -120,7 +114,7 @@ def test_a_signal_while_the_program_is_imported_ends_it_in_a_sentence(number):
         capture_output=True,
         text=True,
         cwd=ROOT,
-        preexec_fn=default_interrupt_too,
+        preexec_fn=lambda: (default_actions(), in_the_foreground()),
         timeout=60,
         check=False,
     )

@@ -144,10 +144,10 @@ def with_request(verb: str, arguments: Sequence[str], act: Callable[[Request], i
 def _mode_by_words(words: Sequence[str]) -> Iterator[None]:
     """While it lasts, Hydra composes once: it composes everything before that to look for `hydra.mode`, which is a
     third of the time that a verb takes to begin, and which only a word sets."""
-    if any(overrides.name_of(word) == "hydra.mode" for word in words):
+    composing = getattr(Hydra, "get_mode", None)  # not of its public interface
+    if composing is None or any(overrides.name_of(word) == "hydra.mode" for word in words):
         yield
         return
-    composing = Hydra.get_mode
     Hydra.get_mode = lambda *_, **__: None  # type: ignore[method-assign]
     try:
         yield
