@@ -144,6 +144,15 @@ def test_a_process_draws_weights_loads_them_and_answers_alike(tmp_path, monkeypa
     """A whole process but for its start."""
     path = tmp_path / "weights.safetensors"
     monkeypatch.setattr("torch.set_num_threads", lambda count: None)  # these are those of all tests
+    unwritten = SyntheticModel.build
+
+    def build(model):
+        """In memory as a new process gets it; here the weights of before may lie in it."""
+        unwritten(model)
+        for weight in model.model:
+            torch.nn.init.zeros_(weight)
+
+    monkeypatch.setattr(SyntheticModel, "build", build)
 
     def replies(first, *requests):
         monkeypatch.setattr("sys.stdin", io.StringIO("".join(json.dumps(one) + "\n" for one in requests)))
