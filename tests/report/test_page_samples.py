@@ -95,6 +95,10 @@ DAMAGED = {
     "negative sides": other(lambda row: row.update(rows=-3, columns=-3)),
     "sides that are no whole numbers": other(lambda row: row.update(samples=5.0)),
     "sides that are no numbers": other(lambda row: row.update(samples="5")),
+    "a figure beyond all numbers": lambda content: json.dumps(
+        content | {"measures": [{"name": "a", "drawn": 10**400, "data": 1}]}
+    ),
+    "lists within lists": lambda content: "[" * 100_000,
     "no base64": other(lambda row: row.update(rgb="<script>")),
 }
 

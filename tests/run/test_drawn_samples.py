@@ -8,15 +8,18 @@ import pytest
 
 from tests.run.fakes import FakeTask, OneRank, job
 from tests.run.test_timed_run import keys, run
+from train_bench.errors import WriteError
 from train_bench.run import drawn_samples
 from train_bench.task import SampleSheet
 
 IMAGES = np.arange(2 * 1 * 2 * 3, dtype=np.uint8).reshape(2, 1, 2, 3)
 
 
-def sheet(images=IMAGES):
+def sheet(images=IMAGES, spread=0.5):
     return SampleSheet(
-        about="Of noise.", rows={"a bar": (images, IMAGES[:1])}, measures={"spread": (0.5, 0.25)}
+        about="Of noise.",
+        rows={"a bar": (images, IMAGES[:1])},
+        measures={"spread": (spread, np.float32(0.25))},
     )
 
 
@@ -53,12 +56,22 @@ def test_samples_are_drawn_after_the_last_line_of_the_log_and_written_beside_the
     [
         (ValueError("no decoder"), "ValueError: no decoder"),
         (sheet(IMAGES / 255), "ValueError: images are float64 (2, 1, 2, 3); needed is uint8"),
+        (sheet(spread=np.nan), "ValueError: a figure is nan; needed are finite ones"),
     ],
 )
 def test_a_failure_leaves_the_result_and_is_written_in_their_place(tmp_path, drawn, error):
     status, events = run(tmp_path, Drawing(drawn))
     assert (status, keys(events)[-1]) == ("success", "replicas")
     assert written(tmp_path)["error"].startswith(error)
+
+
+def test_a_place_that_cannot_be_written_leaves_the_result(tmp_path, monkeypatch):
+    def full(path, content):
+        raise WriteError("No space is left.")
+
+    monkeypatch.setattr(drawn_samples.files, "write_json", full)
+    drawn_samples.keep(Drawing(sheet()), job(tmp_path), OneRank())
+    assert not job(tmp_path).samples_file.exists()
 
 
 @pytest.mark.parametrize("task", [FakeTask([0.95]), Drawing(None)])

@@ -292,6 +292,11 @@ def test_values_of_another_type_are_a_sentence(tmp_path, statement):
         history.history(store, [])
 
 
+def test_figures_that_no_store_may_have_are_unknown_when_a_campaign_is_indexed():
+    figures = (1e18, -1e18, 1e19, float("inf"), float("nan"))
+    assert [feed._value(figure) for figure in figures] == [1e18, -1e18, None, None, None]
+
+
 @pytest.mark.parametrize("findings", ["1", "[[1, 2, 3, 4]]", '[["a"]]', "{"])
 def test_findings_of_another_type_are_a_sentence(tmp_path, findings):
     store = changed_store(tmp_path, f"UPDATE logs SET findings = '{findings}'")

@@ -48,6 +48,8 @@ PLAIN = bytes(byte for byte in range(32, 127) if byte != ord("\\")) + b"\r\n"
 """Bytes without JSON escapes: text of nothing else is taken as it is."""
 
 HEAD_BYTES = 2**16
+"""Size of the head of a log, whose lines identify it."""
+
 UNREAD_ENCODINGS = {
     "utf-32-le": b"\xff\xfe\0\0",
     "utf-32-be": b"\0\0\xfe\xff",
@@ -55,7 +57,6 @@ UNREAD_ENCODINGS = {
     "utf-16-be": b"\xfe\xff",
 }
 """Encodings that no checker reads, with their byte order marks; those of 32 bits first, whose marks begin alike."""
-"""Size of the head of a log, whose lines identify it."""
 
 LARGEST_BYTES = 2**28
 """Size limit of one log; far above every published one."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import math
 from typing import TYPE_CHECKING, Any, cast
 
 from train_bench.core import files
 from train_bench.core.job import Job
+from train_bench.errors import WriteError
 from train_bench.parallel import Parallel
 from train_bench.task import DrawsSamples, SampleSheet, Task
 
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 def keep(task: Task, job: Job, parallel: Parallel) -> None:
     """Called by every rank. Writes `job.samples_file`: the sheet, or the `error` for which there is none; the result is
-    written by then, and stays. Nothing for a task that draws no samples."""
+    written by then, and stays, also where the file cannot be written. Nothing for a task that draws no samples."""
     if not hasattr(task, "draw_samples"):
         return
     try:
@@ -25,7 +28,8 @@ def keep(task: Task, job: Job, parallel: Parallel) -> None:
     except Exception as raised:
         content = {"error": f"{type(raised).__name__}: {raised}"}
     if content is not None and parallel.rank == 0:
-        files.write_json(job.samples_file, content)
+        with contextlib.suppress(WriteError):
+            files.write_json(job.samples_file, content)
 
 
 def as_json(sheet: SampleSheet) -> dict[str, Any]:
@@ -37,9 +41,16 @@ def as_json(sheet: SampleSheet) -> dict[str, Any]:
             for label, (drawn, data) in sheet.rows.items()
         ],
         "measures": [
-            {"name": name, "drawn": drawn, "data": data} for name, (drawn, data) in sheet.measures.items()
+            {"name": name, "drawn": _finite(drawn), "data": _finite(data)}
+            for name, (drawn, data) in sheet.measures.items()
         ],
     }
+
+
+def _finite(figure: float) -> float:
+    if not math.isfinite(figure):
+        raise ValueError(f"a figure is {figure}; needed are finite ones")
+    return float(figure)
 
 
 def _pixels(images: np.ndarray) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from train_bench.judge.entry import Judgement
 from train_bench.judge.locate import Location
 from train_bench.judge.published.peers import model_of
 from train_bench.rules import ruleset
-from train_bench.store.schema import transaction
+from train_bench.store.schema import LARGEST_NUMBER, transaction
 
 CAMPAIGN, PUBLISHED, ALONE = "campaign", "published", "logs"
 
@@ -324,7 +324,7 @@ def _value(value: Any) -> Any:
         return int(value) if abs(value) <= LARGEST else None
     if isinstance(value, (str, Path)):
         return _stored(value)
-    return value if isinstance(value, float) else None
+    return value if isinstance(value, float) and abs(value) <= LARGEST_NUMBER else None
 
 
 def _stored(text: str | Path) -> str:

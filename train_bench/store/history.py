@@ -20,7 +20,7 @@ from train_bench.judge.entry import Judgement
 from train_bench.judge.score import ScoredRun
 from train_bench.logs.log import NO_CONTENT
 from train_bench.store.feed import comparable
-from train_bench.store.schema import COLUMNS, VALUE_BYTES, to_read
+from train_bench.store.schema import COLUMNS, LARGEST_NUMBER, VALUE_BYTES, to_read
 
 EQUAL = (
     *(
@@ -92,9 +92,6 @@ WHERE other.folder < logs.folder GROUP BY logs.folder"""
 READING = frozenset(
     {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 )
-
-LARGEST_NUMBER = 1e18
-"""Of minutes and joules in a store."""
 
 ANSWER_BYTES = 2**28
 """Memory of the rows that a user's own SELECT may give."""

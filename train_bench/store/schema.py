@@ -20,6 +20,9 @@ from train_bench.errors import RequestError, WriteError
 APPLICATION = 0x74624853
 VERSION = 3
 
+LARGEST_NUMBER = 1e18
+"""Largest minutes and joules that a store has; a larger figure of a campaign is unknown there."""
+
 WAIT_SECONDS = 60.0
 """Lock timeout of a writer; each holds the file for one campaign at a time."""
 

@@ -57,7 +57,7 @@ def read(folder: Path, runs: Sequence[Mapping[str, Any]]) -> Samples | None:
                 return _samples(run["index"], files.parse_json(files.read_bytes(path, largest=LARGEST_BYTES)))
             except (TrainBenchError, OSError) as error:
                 return Samples(run=run["index"], error=f"{path} cannot be read: {error}")
-            except (AttributeError, KeyError, TypeError, ValueError):
+            except files.INVALID_CONTENT:
                 return Samples(run=run["index"], error=f"{path} is damaged; no run writes it so.")
     return None
 
