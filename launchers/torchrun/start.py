@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 from train_bench.core.address import refuse_address
@@ -63,7 +64,8 @@ class Launcher:
         return None
 
     def launch(self, job: Job, rank_argv: tuple[str, ...]) -> Launch:
-        """The agent of this host, by the interpreter of `rank_argv`; it starts `-m module` itself."""
+        """The agent of this host, by the interpreter of `rank_argv`; it starts `-m module` itself. It has no folder for
+        logs, which would stay in the system's temporary folder: what ranks write is read from their streams."""
         config = self.config
         env = {"OMP_NUM_THREADS": str(job.threads_per_rank or 1)}
         if config.interface is not None:
@@ -71,6 +73,7 @@ class Launcher:
         agent = (
             *(rank_argv[0], "-m", "torch.distributed.run"),
             *self._rendezvous(job),
+            f"--log-dir={os.devnull}",
             f"--nproc-per-node={job.nproc_per_node}",
         )
         return Launch(argv=(*agent, *rank_argv[1:]), env=env)

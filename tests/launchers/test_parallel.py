@@ -55,7 +55,13 @@ def need(package):
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory):
+def temporary(tmp_path_factory):
+    """The system's temporary folder of all ranks and launchers."""
+    return tmp_path_factory.mktemp("temporary")
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory, temporary):
     """What both ranks found under a variant and a precision. A launcher is started once for what is quick and once for
     all others of its own."""
     digits = tmp_path_factory.mktemp("digits")
@@ -75,7 +81,7 @@ def start(tmp_path_factory):
         module = ("-m", "tests.launchers.promises", str(first.folder / "asked.json"))
         config = cattrs.structure(first.launcher_config, discover.launcher_config(first.launcher))
         launch = discover.launcher(config).launch(first, (sys.executable, *module))
-        environment = os.environ | dict(launch.env)
+        environment = os.environ | {"TMPDIR": str(temporary)} | dict(launch.env)
         failure = _failure(launch.argv, environment)
         return {asked: job.folder for asked, job in jobs.items()}, failure
 
@@ -140,6 +146,11 @@ mixed = pytest.mark.parametrize("variant", others_in_full(MIXED, QUICK))
 @several
 def test_ranks_end_with_exit_code_0(start, variant):
     start(variant)
+
+
+def test_torchrun_leaves_no_folder_of_logs(start, temporary):
+    start("torchrun")
+    assert not list(temporary.glob("torchelastic*"))
 
 
 @several

@@ -63,7 +63,7 @@ def test_torchrun_starts_as_many_ranks_as_were_asked():
     launch = Torchrun(TorchrunConfig(nproc_per_node=3)).launch(job(Path("out"), nproc_per_node=3), RANK)
     assert launch.argv == (
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nnodes=1"),
-        *("--nproc-per-node=3", "-m", "train_bench.run.rank", "plan.json", "0"),
+        *("--log-dir=/dev/null", "--nproc-per-node=3", "-m", "train_bench.run.rank", "plan.json", "0"),
     )
 
 
