@@ -54,8 +54,7 @@ def external_effects(plan: Plan) -> list[str]:
     effects = [] if job.command is None else [f"{shlex.join(job.command.argv)} (in {job.command.cwd})"]
     if job.python is not None:
         effects.append(f"python={job.python}")
-    if request.get("energy_command") is not None:
-        effects.append(f"energy_command={request['energy_command']}")
+    effects += _energy_command(plan)
     effects += launcher_effects(plan)
     effects += _of_processes(job)
     if job.drop_caches:
@@ -72,35 +71,38 @@ def refuse_launcher(plan: Plan, work: str) -> None:
     """Raise `RequestError` for `work` that would start ranks by the launcher of a campaign that this user has not
     begun or trusted."""
     remedy = "Name the launcher here, for example launcher=inline."
-    _refuse_to_start("ranks", launcher_effects(plan), plan.jobs[0].folder, work, remedy)
+    _refuse_deed(f"{work} would start ranks", launcher_effects(plan), plan.jobs[0].folder, remedy)
 
 
 def refuse_processes(job: Job, work: str) -> None:
     """Raise `RequestError` for `work` that would start more loader processes or threads than this host has processors,
     for a run of a campaign that this user has not begun or trusted."""
-    remedy = f"train-bench run resume={job.folder} trust=true allows it, and carries out runs that have no result yet."
-    _refuse_to_start("processes", _of_processes(job), job.folder, work, remedy)
-
-
-def _refuse_to_start(what: str, effects: Sequence[str], folder: Path, work: str, remedy: str) -> None:
-    if effects and not begun_plans.is_remembered(begun_plans.TRUSTED, _digest(folder)):
-        raise RequestError(
-            f"{work} would start {what} as the campaign in {folder} says, which you have neither started nor trusted "
-            f"before: {', '.join(effects)}. {remedy}"
-        )
+    _refuse_deed(f"{work} would start processes", _of_processes(job), job.folder)
 
 
 def refuse_energy_command(plan: Plan, work: str) -> None:
     """Raise `RequestError` for `work` that would start the energy command of a campaign that this user has not begun or
     trusted."""
-    command = plan.request.get("energy_command")
-    folder = plan.jobs[0].folder
-    if command is not None and not begun_plans.is_remembered(begun_plans.TRUSTED, _digest(folder)):
-        raise RequestError(
-            f"{work} would measure energy as the campaign in {folder} says, which you have neither started nor trusted "
-            f"before: energy_command={command}. train-bench run resume={folder} trust=true allows it, and carries out "
-            f"runs that have no result yet."
+    _refuse_deed(f"{work} would measure energy", _energy_command(plan), plan.jobs[0].folder)
+
+
+def _refuse_deed(deed: str, effects: Sequence[str], folder: Path, remedy: str | None = None) -> None:
+    """Raise `RequestError` for a deed that has these effects, unless the campaign is trusted; by default trusting it is
+    the remedy."""
+    if effects and not begun_plans.is_remembered(begun_plans.TRUSTED, _digest(folder)):
+        trusting = (
+            f"train-bench run resume={folder} trust=true allows it, and carries out runs that have no result "
+            "yet."
         )
+        raise RequestError(
+            f"{deed} as the campaign in {folder} says, which you have neither started nor trusted before: "
+            f"{', '.join(effects)}. {remedy or trusting}"
+        )
+
+
+def _energy_command(plan: Plan) -> list[str]:
+    command = plan.request.get("energy_command")
+    return [] if command is None else [f"energy_command={command}"]
 
 
 def launcher_effects(plan: Plan) -> list[str]:
