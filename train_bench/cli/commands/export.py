@@ -16,12 +16,7 @@ from train_bench.exchange.export import export
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
     parser = Parser("train-bench export", description=__doc__)
-    parser.add_argument(
-        "folder",
-        type=campaign_paths.one,
-        metavar="CAMPAIGN",
-        help=f"folder of a campaign, {campaign_paths.HELP}",
-    )
+    campaign_paths.add_campaign(parser)
     parser.add_argument("--to", type=Path, required=True, metavar="FILE", help="new file, a zip")
     parser.add_argument(
         "--sign", type=Path, metavar="KEY", help="private SSH key to sign it with (ssh-keygen -Y)"

@@ -14,12 +14,7 @@ from train_bench.cli.exit_codes import INVALID, VALID
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
     parser = Parser("train-bench join", description=__doc__)
-    parser.add_argument(
-        "folder",
-        type=campaign_paths.one,
-        metavar="DIR",
-        help=f"folder of the campaign, {campaign_paths.HELP}",
-    )
+    campaign_paths.add_campaign(parser)
     parser.add_argument(
         "overrides", nargs="*", default=[], metavar="launcher.OPTION=VALUE", help="which host this is"
     )

@@ -15,9 +15,7 @@ from train_bench.plan import discover
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
     parser = Parser("train-bench settle", description=__doc__)
-    parser.add_argument(
-        "folder", type=campaign_paths.one, metavar="DIR", help=f"folder of a campaign, {campaign_paths.HELP}"
-    )
+    campaign_paths.add_campaign(parser)
     parser.add_argument(
         "--store", metavar="FILE", help="put the score into this store, too (see train-bench index)"
     )
