@@ -38,6 +38,7 @@ from train_bench.observers.tracking import Tracking
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan
 from train_bench.references.parts import stream
+from train_bench.references.parts.layout import layout_of
 from train_bench.references.resnet import data, examples
 from train_bench.references.resnet.config import Config
 from train_bench.references.resnet.model import ResNet
@@ -106,7 +107,8 @@ def through_harness(config: Config, job: Job) -> float:
 def bare(config: Config, job: Job, epochs: int) -> float:
     """Seconds of the same training in a plain loop, from opening the data to the last evaluation."""
     torch.manual_seed(derive(SEED, "weights"))
-    layout = torch.contiguous_format if config.model.channels_last is False else torch.channels_last
+    parallel = inline.join(job)
+    layout = layout_of(config.model.channels_last, parallel)
     model = ResNet(config.model).to(memory_format=layout)
     optimizer, schedule = optimizer_of(model, config.hyperparameters), schedule_of(config)
     means = torch.tensor(config.data.means).view(1, 3, 1, 1)
@@ -120,7 +122,7 @@ def bare(config: Config, job: Job, epochs: int) -> float:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    with without_trace(model, optimizer, inline.join(job)):
+    with without_trace(model, optimizer, parallel):
         for _ in range(config.warm_up_steps):
             train_step(0, *examples.synthetic(config, batch_size))
 

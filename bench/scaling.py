@@ -36,12 +36,13 @@ from torch.utils.data import DataLoader
 from train_bench.campaign import runner
 from train_bench.core.job import Job, read_job
 from train_bench.errors import TrainBenchError
-from train_bench.launchers.parts.ddp import BUFFERS_STAY_LOCAL
+from train_bench.launchers.parts.ddp import BUFFERS_STAY_LOCAL, TorchParallel
 from train_bench.observers.terminal import Terminal
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan
 from train_bench.progress import EvalSchedule
 from train_bench.references.parts import stream
+from train_bench.references.parts.layout import layout_of
 from train_bench.references.resnet import data, examples
 from train_bench.references.resnet.config import Config
 from train_bench.references.resnet.model import ResNet
@@ -122,7 +123,8 @@ def bare(job: Job) -> float:
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if GPU else "gloo")
     torch.manual_seed(derive(job.seed, "weights"))
-    layout = torch.contiguous_format if config.model.channels_last is False else torch.channels_last
+    numerics = TorchParallel(job, rank=0, local_rank=rank, size=1)  # of this rank; opens no group
+    layout = layout_of(config.model.channels_last, numerics)
     model = ResNet(config.model).to(device).to(memory_format=layout)
     optimizer, schedule = optimizer_of(model, config.hyperparameters), schedule_of(config)
     local = [rank] if GPU else None

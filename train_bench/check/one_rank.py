@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from train_bench.core.job import Precision
+
 T = TypeVar("T")
 
 
@@ -36,8 +38,8 @@ class OneRank:
 
     @property
     def channels_last(self) -> bool:
-        """On a CPU they are."""
-        return True
+        """As fp32 prefers them on a CPU."""
+        return Precision.fp32.prefers_channels_last(self.device.type)
 
     def batch_norm(self, model: torch.nn.Module, *, ranks: int) -> torch.nn.Module:
         """Unchanged."""

@@ -33,6 +33,11 @@ class Precision(str, Enum):
     bf16 = "bf16"
     fp16 = "fp16"
 
+    def prefers_channels_last(self, device_type: str) -> bool:
+        """True if convolutions are faster on images in `channels_last`: on CPUs, and on GPUs with Tensor Cores; in fp32
+        an H100 is up to 15 % faster on contiguous images."""
+        return device_type != "cuda" or self is not Precision.fp32
+
 
 PLACE = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 """What a word of a command has for a value of its run: `{seed}`; `{{` and `}}` are braces."""
