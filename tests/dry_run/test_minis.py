@@ -21,7 +21,9 @@ from tests.dry_run.measured import (
 from tests.selection import others_in_full
 from train_bench.core.job import Device, Precision
 from train_bench.dry_run.batch import grown, tensors_of
+from train_bench.dry_run.step import step_of
 from train_bench.dry_run.watch import OUTSIDE, Watch, part_of
+from train_bench.plan import discover
 from train_bench.references.parts.recommendation.tables import place
 
 
@@ -183,6 +185,27 @@ def test_attention_of_a_gpu_keeps_no_scores_and_computes_as_much():
 
 
 @pytest.mark.full
+@pytest.mark.parametrize(
+    ("device", "precision", "layout"),
+    [
+        (Device.cpu, Precision.fp32, torch.channels_last),
+        (Device.cuda, Precision.fp32, torch.contiguous_format),
+        (Device.cuda, Precision.bf16, torch.channels_last),
+    ],
+)
+def test_images_lie_as_on_the_device_of_the_plan(device, precision, layout):
+    built = []
+
+    class Observed(discover.task("resnet")):
+        def build(self, seed, parallel):
+            super().build(seed, parallel)
+            built.extend(weight for weight in self.model.parameters() if weight.ndim == 4)
+
+    step_of(Observed, mini("resnet_mini"), ranks=1, device=device, precision=precision)
+    assert all(weight.is_contiguous(memory_format=layout) for weight in built)
+    assert built
+
+
 def test_samples_that_are_shorter_take_fewer_flop():
     config = mini("bert_mini")
     step = dry(config, real_share=0.5)

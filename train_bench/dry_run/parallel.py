@@ -10,15 +10,16 @@ from typing import Any
 import torch
 
 from train_bench.check.one_rank import OneRank
-from train_bench.core.job import Precision
+from train_bench.core.job import Device, Precision
 
 AUTOCAST = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.bfloat16}
 """Both formats take two bytes; for float16 CPUs have no LSTM kernel and would take thousands of small steps instead."""
 
 
 class DryParallel(OneRank):
-    """This process alone, in the job's numerics. `phase` is called with the phase of a step: "forward", "backward",
-    "update", or "between" these. What batch norm over ranks exchanges is small and left out.
+    """This process alone, in the job's numerics and with the layout of its `kernels`. `phase` is called with the phase
+    of a step: "forward", "backward", "update", or "between" these. What batch norm over ranks exchanges is small and
+    left out.
 
     model, optimizer  the wrapped ones
     local             parameters that ranks do not share, by id
@@ -33,12 +34,12 @@ class DryParallel(OneRank):
         rank: int,
         size: int,
         together: int,
-        device: torch.device,
+        kernels: Device,
         precision: Precision,
         phase: Callable[[str], AbstractContextManager[None]],
     ) -> None:
         super().__init__(rank=rank, size=size)
-        self.device, self.precision = device, precision
+        self.kernels, self.precision = kernels, precision
         self.together, self.last_microbatch = together, True
         self._phase = phase
 
@@ -51,6 +52,11 @@ class DryParallel(OneRank):
     def data_ranks(self) -> int:
         """Number of data-parallel groups."""
         return self.size // self.together
+
+    @property
+    def channels_last(self) -> bool:
+        """As the numerics prefer them on the device of the kernels; that of the meta tensors is the CPU."""
+        return self.precision.prefers_channels_last(self.kernels.value)
 
     def wrap(
         self,

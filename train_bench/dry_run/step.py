@@ -119,7 +119,7 @@ def step_of(
     watch = Watch()
     with _no_memory(config.benchmark), watch, _exchanges() as exchanges, attention_of(kernels):
         rank = _largest_rank(make, config, ranks)
-        task, parallel = _built(make, config, rank, ranks, precision, watch, together=together)
+        task, parallel = _built(make, config, rank, ranks, kernels, precision, watch, together=together)
         _divide(watch, parallel, divided)
         watch.name((list(parallel.model.parameters()), list(parallel.model.buffers())), "weights")
         watch.name_all("temporary", "besides")
@@ -183,6 +183,7 @@ def _built(
     config: BenchmarkConfig,
     rank: int,
     ranks: int,
+    kernels: Device,
     precision: Precision,
     watch: Watch,
     *,
@@ -199,7 +200,7 @@ def _built(
         rank=rank,
         size=ranks,
         together=together,
-        device=torch.device("cpu"),
+        kernels=kernels,
         precision=precision,
         phase=watch.phase,
     )
@@ -249,7 +250,7 @@ def _largest_rank(make: Callable[[Any], Any], config: BenchmarkConfig, ranks: in
         return 0
     held = []
     for rank in range(ranks):
-        _, parallel = _built(make, config, rank, ranks, Precision.fp32, Watch())
+        _, parallel = _built(make, config, rank, ranks, Device.cpu, Precision.fp32, Watch())
         held.append(sum(weight.numel() for weight in parallel.model.parameters()))
     return held.index(max(held))
 
