@@ -16,13 +16,21 @@ from train_bench.report.help import Formatter
 
 BOOLEANS = {"true": True, "false": False}
 
+KINDS = {
+    int: ("a whole number", "5"),
+    float: ("a number", "0.5"),
+    bool: ("true or false", "true"),
+    str: ("a text", "demo"),
+}
+"""Kinds of values as sentences name them, each with an example."""
+
 REFUSED = {
     r"the following arguments are required: (.*)": "needs {0}",
     r"one of the arguments (.*) is required": "needs one of {0}",
     r"unrecognized arguments: (.*)": "has no option {0}",
     r"argument (\S+): invalid choice: '(.*?)' \(choose from (.*)\)": "{0} is '{1}'; give one of {2}",
-    r"argument (\S+): invalid int value: '(.*)'": "{0} is '{1}'; give a whole number",
-    r"argument (\S+): invalid float value: '(.*)'": "{0} is '{1}'; give a number",
+    r"argument (\S+): invalid int value: '(.*)'": f"{{0}} is '{{1}}'; give {KINDS[int][0]}",
+    r"argument (\S+): invalid float value: '(.*)'": f"{{0}} is '{{1}}'; give {KINDS[float][0]}",
     r"argument (\S+): expected (?:one|at least one) argument": "{0} needs a value",
     r"argument (\S+): not allowed with argument (\S+)": "{0} and {1} exclude each other; leave one out",
 }
@@ -71,7 +79,7 @@ class Parser(argparse.ArgumentParser):
                 yield word
             elif action.nargs == 0:
                 if value not in BOOLEANS:
-                    self.error(f"{word}: give {bare}=true or {bare}=false")
+                    self.error(f"{bare} is '{value}'; give {KINDS[bool][0]}")
                 yield from [action.option_strings[-1]] * BOOLEANS[value]
             else:
                 yield f"{action.option_strings[-1]}={value}"

@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -47,6 +47,7 @@ from omegaconf.errors import (
 
 from train_bench.campaign import preflight
 from train_bench.cli import campaign_paths, completion, exit_codes, override_errors, overrides, sweep
+from train_bench.cli.arguments import KINDS
 from train_bench.core import files, software
 from train_bench.errors import RequestError, UnknownName, known_names
 from train_bench.plan import discover
@@ -58,13 +59,8 @@ SWEEPING = frozenset({"-m", "--multirun", "hydra.mode=MULTIRUN"})
 SIDE_BY_SIDE = frozenset({"hydra/launcher=joblib", "hydra/launcher=submitit_local"})
 """Launchers of Hydra that run jobs of a sweep at the same time on this machine."""
 
-KINDS = {
-    IntegerNode: ("a whole number", "5"),
-    FloatNode: ("a number", "0.5"),
-    BooleanNode: ("true or false", "true"),
-    StringNode: ("a text", "demo"),
-}
-"""Kinds of values by their nodes, each with an example."""
+NODES = {IntegerNode: int, FloatNode: float, BooleanNode: bool, StringNode: str}
+"""Kinds of values by their nodes."""
 
 EXTRAS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}
 """Hydra's launchers that are packages of their own, and the extra that installs each."""
@@ -235,11 +231,7 @@ def _wait_for_the_others(folder: Path) -> None:
 
 def _request(config: DictConfig) -> Request:
     hydra_config = HydraConfig.get()
-    try:
-        typed = cast(RunConfig, OmegaConf.to_object(config))
-    except AttributeError as error:  # an option that was added with `+` has no place in the schema
-        name = str(error).rpartition("attribute ")[2]
-        raise RequestError(f"There is no option {name}; leave out what adds it.") from error
+    typed = _typed(config)
     words = tuple(map(overrides.as_typed, hydra_config.overrides.task))
     if typed.resume is not None:
         typed.resume = str(campaign_paths.one(typed.resume))
@@ -249,6 +241,29 @@ def _request(config: DictConfig) -> Request:
         overrides=words,
         config_dir=_config_dir(hydra_config),
     )
+
+
+def _typed(config: DictConfig) -> RunConfig:
+    """Configuration as an object of the schema. Raises `RequestError` for an option that was added with `+` and has no
+    place there."""
+    try:
+        return cast(RunConfig, OmegaConf.to_object(config))
+    except AttributeError as error:
+        raise (_unplaced(config) or RequestError(f"{_one_line(str(error))}.")) from error
+
+
+def _unplaced(config: DictConfig, path: str = "") -> RequestError | None:
+    """Refusal of a key that the schema does not have; None where there is none."""
+    kind = OmegaConf.get_type(config)
+    known = [one.name for one in fields(kind)] if is_dataclass(kind) else None
+    for name in map(str, config):
+        if known is not None and name not in known:
+            return _no_option(path + name, known)
+        if OmegaConf.is_missing(config, name) or OmegaConf.is_interpolation(config, name):
+            continue
+        if isinstance(config[name], DictConfig) and (found := _unplaced(config[name], f"{path}{name}.")):
+            return found
+    return None
 
 
 def _config_dir(hydra_config: HydraConf) -> tuple[str, ...]:
@@ -289,7 +304,7 @@ def _with_other(request: Request) -> Request:
     variant = str(config.hydra.runtime.choices["benchmark"])
     with open_dict(config):
         del config["hydra"]
-    other = _with_threads(_with_command(cast(RunConfig, OmegaConf.to_object(config)), words))
+    other = _with_threads(_with_command(_typed(config), words))
     return replace(request, against=Request(config=other, variant=variant, overrides=tuple(words)))
 
 
@@ -305,7 +320,9 @@ def _explained(error: Exception) -> RequestError:
             )
         return UnknownName(what=group or "configuration", name=name, known=_choices(error))
     if isinstance(cause, MissingMandatoryValue):
-        return RequestError(f"{cause.full_key} has no value; set it, for example {cause.full_key}=VALUE.")
+        return RequestError(
+            f"{cause.full_key} has no value, and no option can be left out; set it, for example {cause.full_key}=VALUE."
+        )
     if isinstance(cause, (InterpolationResolutionError, GrammarParseError)):
         return RequestError(
             f"{cause.full_key}: {_one_line(str(cause.msg or cause).splitlines()[0])}. ${{...}} stands for the value of "
@@ -314,8 +331,8 @@ def _explained(error: Exception) -> RequestError:
     if isinstance(cause, OmegaConfBaseException) and cause.full_key is not None and cause.msg is not None:
         return _explained_key(cause)
     said = _one_line(str(error))
-    if deleted := re.match(r"Could not delete from config\. '([^']*)'", said):
-        return _left_out(deleted[1])
+    if twice := re.match(r"Multiple values for (\w+)\.", said):
+        return RequestError(f"{twice[1]} has two values; type {twice[1]}=NAME once, without +.")
     return RequestError(f"{said}.")
 
 
@@ -325,29 +342,29 @@ def _choices(error: MissingConfigException) -> list[str]:
 
 def _explained_key(cause: OmegaConfBaseException) -> RequestError:
     key, said = str(cause.full_key), _one_line(str(cause.msg).splitlines()[0])
-    if "does not support deletion" in said:
-        return _left_out(key)
     keys = list(cause.parent_node) if OmegaConf.is_dict(cause.parent_node) else []
     leaf = key.rpartition(".")[2]
     if leaf not in keys and "not in" in str(cause.msg):
-        near = difflib.get_close_matches(leaf, [str(name) for name in keys], n=1, cutoff=0.5)
-        hint = f" Did you mean '{key[: -len(leaf)]}{near[0]}'?" if near else ""
-        known = known_names(leaf, sorted(map(str, keys)), "train-bench run --help-all")
-        return RequestError(f"There is no option '{key}'.{hint} {known}")
+        return _no_option(key, [str(name) for name in keys if name != "hydra"])
     if isinstance(cause, ValidationError) and leaf in keys:
         node = cause.parent_node._get_node(leaf)
         seen = "empty" if cause.value in ("", None) else f"'{_one_line(str(cause.value))[:80]}'"
         if isinstance(node, EnumNode):
             return RequestError(f"{key} is {seen}; give one of {', '.join(node.enum_type.__members__)}.")
-        for of_kind, (kind, example) in KINDS.items():
+        for of_kind, kind in NODES.items():
             if isinstance(node, of_kind):
-                return RequestError(f"{key} is {seen}; it has to be {kind}, for example {key}={example}.")
+                words, example = KINDS[kind]
+                return RequestError(f"{key} is {seen}; give {words}, for example {key}={example}.")
     return RequestError(f"{key}: {said}.")
 
 
-def _left_out(key: str) -> RequestError:
+def _no_option(key: str, known: Sequence[str]) -> RequestError:
+    """Refusal of a key, with the nearest ones that are known beside it."""
+    leaf = key.rpartition(".")[2]
+    near = difflib.get_close_matches(leaf, known, n=1, cutoff=0.5)
+    hint = f" Did you mean '{key[: -len(leaf)]}{near[0]}'?" if near else ""
     return RequestError(
-        f"~{key}: an option cannot be left out; give it another value, {key}=VALUE or {key}=null."
+        f"There is no option '{key}'.{hint} {known_names(leaf, sorted(known), 'train-bench run --help-all')}"
     )
 
 

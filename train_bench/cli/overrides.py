@@ -37,6 +37,9 @@ BOOLEANS = frozenset(one.name for one in fields(RunConfig) if isinstance(one.def
 
 QUOTES = "'\""
 
+MISSING = "???"
+"""Hydra's sign for a value that is to be given."""
+
 
 def _minutes(value: str) -> str:
     return f"{budget.read(value.strip(QUOTES)).minutes:.12g}"
@@ -55,10 +58,10 @@ def name_of(override: str) -> str:
 
 
 def resolve(words: Sequence[str], benchmark: str | None = None) -> list[str]:
-    """Overrides with former names replaced, `benchmark=./FOLDER` as the name of what is there, and
-    `point=SIZE[,SIZE]` resolved: `benchmark=resnet point=8192` is `benchmark=resnet_bs8192`. `benchmark` is the one
-    where no word names it, the default otherwise."""
-    words = [_by_name(_today(word)) for word in words]
+    """Overrides with former names replaced, `~OPTION` as one without a value, `benchmark=./FOLDER` as the name of what
+    is there, and `point=SIZE[,SIZE]` resolved: `benchmark=resnet point=8192` is `benchmark=resnet_bs8192`. `benchmark`
+    is the one where no word names it, the default otherwise."""
+    words = [_by_name(_today(_without_value(word))) for word in words]
     given = {
         name_of(word): word.partition("=")[2] for word in words if name_of(word) in ("benchmark", "point")
     }
@@ -68,6 +71,15 @@ def resolve(words: Sequence[str], benchmark: str | None = None) -> list[str]:
     names = [_at_point(one, size) for one in chosen.split(",") for size in given["point"].split(",")]
     others = [word for word in words if name_of(word) not in given]
     return [*others, f"benchmark={','.join(names)}"]
+
+
+def _without_value(word: str) -> str:
+    """A word that leaves an option out, as one that gives it Hydra's sign for a missing value: the name is looked up
+    then, as that of any other word. Groups and options of Hydra itself stay."""
+    name = name_of(word)
+    if not word.startswith("~") or name in GROUPS or name.startswith(("hydra.", "hydra/")):
+        return word
+    return f"{name}={MISSING}"
 
 
 def _today(word: str) -> str:
