@@ -140,7 +140,9 @@ def with_request(verb: str, arguments: Sequence[str], act: Callable[[Request], i
 def _mode_by_words(words: Sequence[str]) -> Iterator[None]:
     """While it lasts, Hydra composes once: it composes everything before that to look for `hydra.mode`, which is a
     third of the time that a verb takes to begin, and which only a word sets."""
-    composing = getattr(Hydra, "get_mode", None)  # not of its public interface
+    # Hydra 1.3 has no public way: it composes twice whatever words say, `hydra.mode=RUN` included, and its function
+    # `compose` knows neither its flags (--cfg, --config-dir, --multirun) nor the environment that hydra.job sets.
+    composing = getattr(Hydra, "get_mode", None)
     if composing is None or any(overrides.name_of(word) == "hydra.mode" for word in words):
         yield
         return
