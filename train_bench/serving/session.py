@@ -133,7 +133,7 @@ def carry_out(
     meter = Meter(parse_options(plan.request), output, tell)
     meter.begin()
     try:
-        with _leased(runs, Tier(output / STORE)) as leased:
+        with _leased(runs, output / STORE) as leased:
             for name in request.scenarios:
                 start = time.monotonic()
                 options = as_options(assignment_of(SCENARIOS[name], leased, request))
@@ -143,18 +143,21 @@ def carry_out(
                 tell(f"{name}: served the weights of {len(runs)} runs, {time.monotonic() - start:.0f} s")
     finally:
         meter.end()
-        shutil.rmtree(output / STORE, ignore_errors=True)
-    shutil.rmtree(output / "ranks")
     write_result(job, runs, request, reports)
+    shutil.rmtree(output / "ranks", ignore_errors=True)  # what ranks have printed stays where there is no result
 
 
 @contextlib.contextmanager
-def _leased(runs: Sequence[Kept], tier: Tier) -> Iterator[list[Kept]]:
-    """Context in which the weights of these runs are those of a tier of the store, where nobody changes them: what all
-    scenarios serve is what was verified, whatever becomes of the campaign's folder. Raises `RequestError` for weights
-    whose digest is another by now."""
-    with contextlib.ExitStack() as leases:
-        yield [replace(kept, paths=tuple(_leases(kept, tier, leases))) for kept in runs]
+def _leased(runs: Sequence[Kept], folder: Path) -> Iterator[list[Kept]]:
+    """Context in which the weights of these runs are those of a store in `folder`, where nobody changes them: what all
+    scenarios serve is what was verified, whatever becomes of the campaign's folder. The store is removed in the end.
+    Raises `RequestError` for weights whose digest is another by now."""
+    tier = Tier(folder)
+    try:
+        with contextlib.ExitStack() as leases:
+            yield [replace(kept, paths=tuple(_leases(kept, tier, leases))) for kept in runs]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _leases(kept: Kept, tier: Tier, leases: contextlib.ExitStack) -> Iterator[Path]:
