@@ -8,6 +8,7 @@ TrainBenchError
 ├── Interrupted         the user ended a campaign; what is finished stays         (exit code 1)
 ├── WriteError          a result could not be written; finished runs stay readable (exit code 1)
 └── LogError            a result cannot be read at all                            (exit code 1)
+    └── NoLogs          a folder has no logs of training
 
 OutputClosed, a KeyboardInterrupt: nobody reads what is printed                   (exit code 141)
 
@@ -87,3 +88,7 @@ class WriteError(TrainBenchError):
 
 class LogError(TrainBenchError):
     """A result cannot be read."""
+
+
+class NoLogs(LogError):
+    """A folder has no logs of training."""

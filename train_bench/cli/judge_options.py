@@ -9,7 +9,7 @@ from pathlib import Path
 from train_bench.cli import campaign_paths
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import INVALID, VALID, state
-from train_bench.errors import LogError
+from train_bench.errors import NoLogs
 from train_bench.judge import summary
 from train_bench.judge.entry import Judgement, judge_entry
 from train_bench.judge.published import published_entries
@@ -67,13 +67,13 @@ def judged_tree(
             table=lambda: (*published_entries.shipped(), *more),
             judge=judge,
         )
-    except LogError as error:
-        served = next(filter(folders.find_tests, paths), None)
+    except NoLogs as error:
+        served = next(filter(folders.has_tests, paths), None)
         if served is None:
             raise
         page = served / folders.PAGE
         shown = f"; their page is {page}" if page.is_file() else ""
-        raise LogError(
+        raise NoLogs(
             f"{error} LoadGen tests are there: judge them with train-bench judge {served}{shown}."
         ) from error
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from train_bench.core import files
 from train_bench.core.escape import plain
-from train_bench.errors import LogError, RequestError
+from train_bench.errors import LogError, NoLogs, RequestError
 from train_bench.rules import ruleset
 
 SCALINGS = ("strong", "weak")
@@ -106,8 +106,8 @@ def find(path: Path, ruleset_name: str | None) -> Entries:
     holds logs is an entry; a plan applies only to the logs next to it, and hides nothing.
 
     The ruleset is that of a campaign's plan, else `ruleset_name`, else the one that a folder above is named after
-    (`v1.1`). Raises `RequestError` if the ruleset of no entry is known, `LogError` if there is no entry, or if the
-    only one has an invalid plan.
+    (`v1.1`). Raises `RequestError` if the ruleset of no entry is known, `NoLogs` if there is no entry, `LogError` if
+    the only one has an invalid plan.
     """
     path = path.absolute()
     ruleset_name = None if ruleset_name is None else ruleset.full_name(ruleset_name)
@@ -134,7 +134,7 @@ def find(path: Path, ruleset_name: str | None) -> Entries:
         raise broken[0]
     if not locations:
         found = f"{path} has no result_*.txt{_alike(path)}."
-        raise LogError(" ".join((found, *badly_ended(path), *skipped)))
+        raise NoLogs(" ".join((found, *badly_ended(path), *skipped)))
     return Entries(
         locations=tuple(locations), unjudged=tuple(str(error) for error in broken), skipped=tuple(skipped)
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 from pathlib import Path
 
 DETAIL = "mlperf_log_detail.txt"
@@ -16,8 +18,17 @@ PAGE = "serving.html"
 TRAINING_LOG = "training.log"
 """Copy of the log of the run whose weights were served, in its folder `run_N`."""
 
+MOST_FOLDERS = 10_000
+"""Folders that are looked at to say whether there are tests."""
+
 ROUNDS = ("inference-", "mini-serving-")
 """Beginnings of the names of rounds of serving."""
+
+
+def has_tests(root: Path) -> bool:
+    """True if a folder has a test among its first `MOST_FOLDERS` folders; links are not followed."""
+    walked = itertools.islice(os.walk(root), MOST_FOLDERS)
+    return any(DETAIL in names for _, _, names in walked)
 
 
 def find_tests(root: Path) -> tuple[Path, ...]:

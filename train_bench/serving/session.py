@@ -144,7 +144,9 @@ def carry_out(
     finally:
         meter.end()
     write_result(job, runs, request, reports)
-    shutil.rmtree(output / "ranks", ignore_errors=True)  # what ranks have printed stays where there is no result
+    shutil.rmtree(
+        output / "ranks", ignore_errors=True
+    )  # what ranks have printed stays where there is no result
 
 
 @contextlib.contextmanager

@@ -235,6 +235,19 @@ def test_verbs_of_training_results_name_the_page_of_a_served_folder(tmp_path, mo
     assert "judge them with train-bench judge served; their page is served/serving.html." in answer.stderr
 
 
+@pytest.mark.parametrize("verb", ["judge", "score"])
+def test_a_broken_plan_is_told_although_there_are_tests_of_serving(tmp_path, verb):
+    test = tmp_path / "served"
+    test.mkdir()
+    (test / "mlperf_log_detail.txt").touch()
+    (tmp_path / "result_0.txt").touch()
+    (tmp_path / "plan.json").write_text("[")
+    answer = typed(verb, str(tmp_path))
+    assert answer.returncode == 1
+    assert "plan.json" in answer.stderr
+    assert "LoadGen" not in answer.stderr
+
+
 def test_processes_serve_copies_of_the_store_that_nobody_evicts_until_they_have_ended(
     kept, tmp_path, monkeypatch
 ):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from train_bench.cli import judge_options, result_output
 from train_bench.cli.exit_codes import INVALID, VALID, state
-from train_bench.errors import LogError, RequestError
+from train_bench.errors import NoLogs, RequestError
 from train_bench.judge.official import cross_check
 from train_bench.report import findings, serving
 from train_bench.serving import folders
@@ -23,8 +23,8 @@ def main(arguments: Sequence[str]) -> int:
         return _judge_serving(options)
     try:
         judged = judge_options.judged_tree(options.paths, options.ruleset, options.published)
-    except LogError:
-        if not all(map(folders.find_tests, options.paths)):
+    except NoLogs:
+        if not all(map(folders.has_tests, options.paths)):
             raise
         return _judge_serving(options)
     content = judged.as_json()
