@@ -321,13 +321,42 @@ def test_a_point_with_other_values_is_an_error(ours, change):
         rcp.load(rules, [folder])
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            {"BS": "64"},
+            "BS of its record 'own' is '64', and allowed is a batch size, a whole number from 1 to",
+        ),
+        ({"Benchmark": 3}, "Benchmark of its record 'own' is 3, and allowed is the name of one"),
+        ({"Seeds": "x"}, "Seeds of its record 'own' is 'x', and allowed is a list of numbers"),
+        (
+            {"Hyperparams": [1]},
+            r"Hyperparams of its record 'own' is \[1\], and allowed is values by their names",
+        ),
+        (
+            {"Epochs to converge": [-1]},
+            r"Epochs to converge of its record 'own' is \[-1\], and allowed is a list",
+        ),
+        (None, "content of its record 'own' is None, and allowed is fields with values"),
+    ],
+)
+def test_a_damaged_point_is_named_with_its_field_its_value_and_what_is_allowed(ours, change, sentence):
+    rules, folder = ours
+    path = folder / rules.ruleset / f"{rules.reference}.json"
+    record = change and dict(POINTS["near"], Benchmark=rules.name) | change
+    path.write_text(json.dumps({"own": record}))
+    with pytest.raises(LogError, match=rf"{sentence}.*; mend it, or move it away\.$"):
+        rcp.load(rules, [folder])
+
+
 def test_a_point_in_another_unit_than_the_benchmarks_is_an_error(ours):
     rules, folder = ours
     path = folder / rules.ruleset / f"{rules.reference}.json"
     record = dict(POINTS["near"], Benchmark=rules.name)
     record["samples to converge"] = record.pop("Epochs to converge")
     path.write_text(json.dumps({"own": record}))
-    with pytest.raises(LogError, match="a record has no Epochs to converge"):
+    with pytest.raises(LogError, match="its record 'own' has no Epochs to converge"):
         rcp.load(rules, [folder])
 
 

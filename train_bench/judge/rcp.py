@@ -142,10 +142,13 @@ def _read(path: Path, drop: int, rules: BenchmarkRules | None = None) -> list[Po
         return []
     units = VALUES if rules is None else (rules.unit,)
     names = [VALUES[unit] for unit in units]
-    records = read_records(path).values()
-    chosen = [record for record in records if rules is None or record["Benchmark"] == rules.name]
+    chosen = {
+        name: record
+        for name, record in read_records(path).items()
+        if rules is None or record["Benchmark"] == rules.name
+    }
     try:
-        return [_point(record, drop, names) for record in chosen]
+        return [_point(name, record, drop, names) for name, record in chosen.items()]
     except (ArithmeticError, ValueError) as error:
         raise _no_points(path, error) from error
 
@@ -156,8 +159,8 @@ def read_records(path: Path) -> dict[str, dict[str, Any]]:
         records = files.parse_json(files.read_bytes(path, largest=files.LARGEST_JSON_BYTES))
         if not isinstance(records, dict):
             raise ValueError("it has no records by name")
-        for record in records.values():
-            _check_record(record)
+        for name, record in records.items():
+            _check_record(name, record)
     except (ArithmeticError, OSError, RecursionError, ValueError) as error:
         raise _no_points(path, error) from error
     return records
@@ -169,30 +172,39 @@ def _no_points(path: Path, error: Exception) -> LogError:
     )
 
 
-def _check_record(record: Any) -> None:
-    if not isinstance(record, dict) or not isinstance(record.get("Benchmark"), str):
-        raise ValueError("a record names no benchmark")
+def _check_record(name: str, record: Any) -> None:
+    """Raises `ValueError` with the field of the record that is not as in the official format."""
+    if not isinstance(record, dict):
+        raise _wrong(name, "content", record, "fields with values")
+    if not isinstance(record.get("Benchmark"), str):
+        raise _wrong(name, "Benchmark", record.get("Benchmark"), "the name of one")
     if type(record.get("BS")) is not int or not 0 < record["BS"] <= LARGEST_BATCH_SIZE:
-        raise ValueError("a batch size is no positive whole number")
+        raise _wrong(
+            name, "BS", record.get("BS"), f"a batch size, a whole number from 1 to {LARGEST_BATCH_SIZE}"
+        )
     if not isinstance(record.get("Hyperparams", {}), dict):
-        raise ValueError("the hyperparameters of a record have no names")
+        raise _wrong(name, "Hyperparams", record["Hyperparams"], "values by their names")
     if not _are_numbers(record.get("Seeds", [])):
-        raise ValueError("the seeds of a record are no list of numbers")
-    for name in VALUES.values():
-        if not _are_numbers(record.get(name, [])) or not all(
-            math.isfinite(value) and value >= 0 for value in record.get(name, [])
+        raise _wrong(name, "Seeds", record["Seeds"], "a list of numbers")
+    for values in VALUES.values():
+        if not _are_numbers(record.get(values, [])) or not all(
+            math.isfinite(value) and value >= 0 for value in record.get(values, [])
         ):
-            raise ValueError("a run needed no number of epochs or samples")
+            raise _wrong(name, values, record[values], "a list of finite numbers from 0 on")
+
+
+def _wrong(name: str, key: str, value: Any, allowed: str) -> ValueError:
+    return ValueError(f"{key} of its record '{name}' is {value!r:.80}, and allowed is {allowed}")
 
 
 def _are_numbers(values: Any) -> bool:
     return isinstance(values, list) and all(type(value) in (int, float) for value in values)
 
 
-def _point(record: Mapping[str, Any], drop: int, names: Sequence[str]) -> Point:
-    values = next((record[name] for name in names if name in record), None)
+def _point(name: str, record: Mapping[str, Any], drop: int, fields: Sequence[str]) -> Point:
+    values = next((record[field] for field in fields if field in record), None)
     if not values:
-        raise ValueError(f"a record has no {' or '.join(names)}")
+        raise ValueError(f"its record '{name}' has no {' or '.join(fields)}")
     return Point(
         batch_size=record["BS"],
         mean=olympic_mean(values, drop),
