@@ -76,11 +76,7 @@ def start_weights_file(config: Config) -> Path | None:
     next_step = "Leave benchmark.start_weights out; if it was, install train-bench again."
     if not path.is_file():
         raise RequestError(f"{config.benchmark}: there is no file {path} to start from. {next_step}")
-    digest = prepared.digest(path)
-    if digest != wanted:
-        raise RequestError(
-            f"The start weights {path} have sha256 {digest}; {config.benchmark} starts from {wanted}. {next_step}"
-        )
+    prepared.check_digest(config, f"The start weights {path} have", prepared.digest(path), wanted, next_step)
     return path
 
 

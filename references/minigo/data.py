@@ -143,11 +143,8 @@ def opponent_file(config: Config) -> Path | None:
         if not path.is_file():
             raise RequestError(f"{config.benchmark}: there is no file {path}.")
         digest = prepared.digest(path)
-    if config.opponent_sha256 not in (None, digest):
-        raise RequestError(
-            f"The target model {config.opponent} has sha256 {digest}; {config.benchmark} is played against "
-            f"{config.opponent_sha256}. Leave benchmark.opponent out."
-        )
+    what = f"The target model {config.opponent} has"
+    prepared.check_digest(config, what, digest, config.opponent_sha256, "Leave benchmark.opponent out.")
     return path
 
 

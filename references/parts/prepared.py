@@ -158,11 +158,17 @@ def check_preprocessing(config: BenchmarkConfig, folder: Path, prepared_with: An
 
 def check_contents(config: BenchmarkConfig, folder: Path, sha256: str, defined: str | None) -> None:
     """Refuse data of another sha256 than the benchmark is defined on."""
+    check_digest(
+        config, f"The data in {folder} have", sha256, defined, "Remove the folder and prepare again."
+    )
+
+
+def check_digest(
+    config: BenchmarkConfig, what: str, sha256: str, defined: str | None, next_step: str
+) -> None:
+    """Refuse another sha256 than the benchmark is defined on; the sentence begins with `what`, a noun and its verb."""
     if defined not in (None, sha256):
-        raise RequestError(
-            f"The data in {folder} have sha256 {sha256}; {config.benchmark} is defined on {defined}. Remove the "
-            "folder and prepare again."
-        )
+        raise RequestError(f"{what} sha256 {sha256}; {config.benchmark} is defined on {defined}. {next_step}")
 
 
 def check_file(path: Path, entry: dict[str, Any], *, contents: bool) -> None:

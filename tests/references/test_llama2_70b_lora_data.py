@@ -135,7 +135,7 @@ def test_the_small_scale_starts_from_a_file_of_the_reference_which_prepare_check
     data.prepare(config, tmp_path / "data", None)
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
     with pytest.raises(
-        RequestError, match=r"have sha256 c7f9901b.*starts from 0000\. Leave benchmark\.start"
+        RequestError, match=r"have sha256 c7f9901b.*is defined on 0000\. Leave benchmark\.start"
     ):
         data.prepare(small("start_weights_sha256='0000'"), tmp_path / "other", None)
     assert not (tmp_path / "other").exists()
@@ -150,7 +150,7 @@ def test_a_changed_byte_of_the_start_weights_is_refused_by_its_digest(tmp_path: 
     Task(config).build(1, OneRank())
     copy.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(
-        RequestError, match=rf"{copy} have sha256 \w+; llama2_70b_lora_mini starts from c7f9901b"
+        RequestError, match=rf"{copy} have sha256 \w+; llama2_70b_lora_mini is defined on c7f9901b"
     ):
         Task(config).build(1, OneRank())
 

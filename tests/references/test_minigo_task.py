@@ -287,7 +287,7 @@ def test_prepare_says_which_file_is_missing_and_takes_no_source(tiny: Config, tm
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ("opponent=untrained", r"untrained has sha256 untrained; minigo_mini is played against f3c3c8"),
+        ("opponent=untrained", r"untrained has sha256 untrained; minigo_mini is defined on f3c3c8"),
         ("start_weights=mini_opponent.npz", "are undecided and not from mini_opponent.npz"),
         ("starts_from=zero", "starts_from is 'zero'; it may be checkpoint, random, undecided"),
     ],
