@@ -77,13 +77,13 @@ def _request(words: list[str]) -> Request:
         raise RequestError(f"run() takes options NAME=VALUE, and {flags[0]} is none; leave it out.")
     composed: list[Request] = []
 
-    def keep(request: Request) -> int:
+    def collect(request: Request) -> int:
         request.refuse_other_verbs("run")
         composed.append(request)
         return 0
 
     with _restored():
-        hydra_app.with_request("run", words, keep)
+        hydra_app.with_request("run", words, collect)
     return composed[0]
 
 

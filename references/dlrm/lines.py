@@ -9,7 +9,7 @@ from train_bench.errors import RequestError
 FIELDS = 40
 FIRST_CATEGORY = 14
 TAB, NEWLINE, MINUS = (ord(sign) for sign in "\t\n-")
-LONGEST = 11
+LONGEST_INTEGER = 11
 """Signs of the longest integer, -2147483648."""
 
 NONE = 255
@@ -65,8 +65,8 @@ def _decode(signs: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> tuple[np
     base = np.where(np.arange(FIELDS) < FIRST_CATEGORY, 10, 16)
     negative = (signs[starts] == MINUS) & (base == 10) & (lengths > 1)
     values = np.zeros(lengths.shape, dtype=np.int64)
-    wrong = lengths > np.where(base == 10, LONGEST, 8)
-    for place in range(min(int(lengths.max()), LONGEST)):
+    wrong = lengths > np.where(base == 10, LONGEST_INTEGER, 8)
+    for place in range(min(int(lengths.max()), LONGEST_INTEGER)):
         inside = lengths > place
         digit = DIGITS[signs[np.where(inside, starts + place, 0)]]
         inside &= ~(negative & (place == 0))

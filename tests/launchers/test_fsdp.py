@@ -37,7 +37,7 @@ def _rank(number: int, folder: Path) -> None:
     found["evaluated again"] = evaluated(task, batches=number)
     found["after"] = trained(task, range(STEPS, STEPS + 2))
     found["replicas"] = replicas.compare(parallel)
-    found["kept"] = weights.keep(task, job(folder), parallel)
+    found["kept"] = weights.write_weights(task, job(folder), parallel)
     again = built(parallel)
     again.load(folder / "saved")
     found["continued"] = trained(again, range(STEPS, STEPS + 2))

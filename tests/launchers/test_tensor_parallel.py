@@ -43,7 +43,7 @@ def _rank(number: int, folder: Path) -> None:
     task.save(folder / "saved")
     found["after"] = trained(task, range(STEPS, STEPS + 2))
     found["replicas"] = replicas.compare(parallel)
-    found["kept"] = weights.keep(task, job(folder), parallel)
+    found["kept"] = weights.write_weights(task, job(folder), parallel)
     again = built(parallel, CLIPPED)
     again.load(folder / "saved")
     found["continued"] = trained(again, range(STEPS, STEPS + 2))

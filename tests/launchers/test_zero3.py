@@ -37,7 +37,7 @@ def _rank(number: int, folder: Path, port: int) -> None:
     found["gathered"] = _held_bytes(task)["weights"]
     found["after"] = trained(task, range(STEPS, STEPS + 2))
     found["evaluated again"] = evaluated(task, batches=number + 1)
-    found["kept"] = weights.keep(task, job(folder), parallel)
+    found["kept"] = weights.write_weights(task, job(folder), parallel)
     again = built(parallel, CLIPPED)
     again.parallel.sync_buffers()
     weights.put_back(again, [folder / "weights" / "run_0.safetensors"])

@@ -7,7 +7,7 @@ import pytest
 from tests.judge.campaigns import LOGS, MINI
 from train_bench.logs import log
 from train_bench.logs.record import make_record
-from train_bench.logs.timeline import LONGEST, read_timeline
+from train_bench.logs.timeline import LONGEST_TEXT, read_timeline
 
 
 def timeline(path, events, cited=()):
@@ -100,4 +100,4 @@ def test_values_are_told_once_as_text(tmp_path):
 
 def test_cited_lines_are_kept_and_long_ones_cut(tmp_path):
     read = of_text(tmp_path, "one\n" + "x" * 5000 + "\nthree\n", cited=[2, 3, 99])
-    assert read.lines == {2: "x" * LONGEST, 3: "three"}
+    assert read.lines == {2: "x" * LONGEST_TEXT, 3: "three"}

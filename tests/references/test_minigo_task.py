@@ -24,7 +24,7 @@ from train_bench.references.minigo.selfplay import Record
 from train_bench.references.minigo.task import Task
 from train_bench.references.parts import loading
 from train_bench.run.order import order_fingerprint
-from train_bench.run.weights import keep, put_back
+from train_bench.run.weights import put_back, write_weights
 from train_bench.seeds import derive
 from train_bench.task import SamplesTaken
 
@@ -341,7 +341,7 @@ def test_a_step_of_the_full_network_at_19x19(tmp_path: Path) -> None:
 def test_kept_weights_play_the_same_match_again(tiny: Config, tmp_path: Path) -> None:
     task, again = opened(tiny, seed=5), opened(tiny, seed=5)
     task.train_until(mark(1))
-    keep(task, job(tmp_path), OneRank())
+    write_weights(task, job(tmp_path), OneRank())
     put_back(again, [tmp_path / "weights" / "run_0.safetensors"])
     assert again._generation == 1
     assert again.evaluate() == task.evaluate()

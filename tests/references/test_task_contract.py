@@ -25,7 +25,7 @@ from train_bench.errors import RequestError
 from train_bench.plan import discover
 from train_bench.progress import Mark
 from train_bench.run.order import order_fingerprint
-from train_bench.run.weights import keep, put_back
+from train_bench.run.weights import put_back, write_weights
 from train_bench.task import LearningRates, SamplesTaken
 
 ROOT = Path(__file__).parents[2]
@@ -352,7 +352,7 @@ def test_kept_weights_give_another_task_the_same_quality(mini: Mini, tmp_path: P
             task.train_until(mini.mark(2))
         qualities.append(task.evaluate())
         if not kept:
-            keep(task, job(tmp_path), OneRank())
+            write_weights(task, job(tmp_path), OneRank())
         task.close()
     assert qualities[0] == qualities[1]
 

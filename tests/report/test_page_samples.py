@@ -39,7 +39,7 @@ def test_images_keep_their_pixels_with_nothing_between_them(campaign):
     sheet = pixels(row.drawn)
     assert sheet.shape == (2 * 3 + 1, 4 * 4 - 1, 4)
     for number, image in enumerate(pages.DRAWN):
-        line, place = divmod(number, samples.ACROSS)
+        line, place = divmod(number, samples.IMAGES_PER_LINE)
         tile = sheet[line * 4 :][:3, place * 4 :][:, :3]
         assert (tile[..., :3] == image).all() and (tile[..., 3] == 255).all()
     assert not sheet[3].any() and not sheet[:, 3::4].any() and not sheet[4:, 4:].any()

@@ -70,7 +70,7 @@ def test_a_place_that_cannot_be_written_leaves_the_result(tmp_path, monkeypatch)
         raise WriteError("No space is left.")
 
     monkeypatch.setattr(drawn_samples.files, "write_json", full)
-    drawn_samples.keep(Drawing(sheet()), job(tmp_path), OneRank())
+    drawn_samples.write_samples(Drawing(sheet()), job(tmp_path), OneRank())
     assert not job(tmp_path).samples_file.exists()
 
 
@@ -85,5 +85,5 @@ def test_every_rank_draws_and_the_first_one_writes(tmp_path):
         rank = 1
 
     task = Drawing(sheet())
-    drawn_samples.keep(task, job(tmp_path), SecondRank())
+    drawn_samples.write_samples(task, job(tmp_path), SecondRank())
     assert task.diary == ["draw_samples"] and not job(tmp_path).samples_file.exists()

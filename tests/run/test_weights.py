@@ -74,7 +74,7 @@ def test_a_failure_to_keep_them_is_logged_and_the_result_stays(tmp_path, in_the_
 def test_another_rank_writes_what_rank_0_does_not_have(tmp_path):
     task, parallel = KeepingTask(), SecondRank()
     task.held = {"shared": torch.zeros(2), "table": torch.ones(4)}
-    assert weights.keep(task, job(tmp_path), parallel) is None
+    assert weights.write_weights(task, job(tmp_path), parallel) is None
     written, error = parallel.told
     assert error is None and list(written) == ["run_0_rank_1.safetensors"]
     with safe_open(tmp_path / "weights" / "run_0_rank_1.safetensors", "pt") as file:
@@ -82,7 +82,7 @@ def test_another_rank_writes_what_rank_0_does_not_have(tmp_path):
 
 
 def kept(tmp_path, task):
-    told = weights.keep(task, job(tmp_path), OneRank())
+    told = weights.write_weights(task, job(tmp_path), OneRank())
     return [tmp_path / "weights" / name for name in told["files"]]
 
 

@@ -151,7 +151,7 @@ WITH_VALUES = frozenset(
 )
 """Flags of Hydra whose values are words of their own."""
 
-SHORT = ("-h", "-m", "-r", "-c", "-p", "-i", "-sc")
+SHORT_FLAGS = ("-h", "-m", "-r", "-c", "-p", "-i", "-sc")
 """Beginnings of Hydra's flags of one letter, and of two."""
 
 CONFIGURATIONS = ("job", "hydra", "all")
@@ -167,7 +167,7 @@ def refuse_misplaced(words: Sequence[str]) -> None:
         name = name_of(word)
         if word and "=" not in word and word[0] not in "-~" and before not in WITH_VALUES:
             raise RequestError(f"'{word}' is not an option.{suggestion(word)}")
-        if re.fullmatch(r"-[^-=].*", word) and not word.startswith(SHORT):
+        if re.fullmatch(r"-[^-=].*", word) and not word.startswith(SHORT_FLAGS):
             raise RequestError(f"'{word}' is not an option. Options are NAME=VALUE or --NAME VALUE.")
         if before in ("--cfg", "-c") and word not in CONFIGURATIONS:
             raise RequestError(f"{before} is '{word}'; give one of {', '.join(CONFIGURATIONS)}.")

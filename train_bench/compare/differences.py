@@ -13,7 +13,7 @@ from train_bench.core.job import jobs_of
 from train_bench.judge.checks.planned import mapping
 from train_bench.judge.entry import Judgement
 
-LONGEST = 60
+LONGEST_TEXT = 60
 """Largest number of characters of a value that is shown."""
 
 CONTENT = "content of "
@@ -139,7 +139,11 @@ def _known(kind: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str, str
     for name, value in values.items():
         if value is not None and value != []:
             text = _in_words(value)
-            yield kind, str(name)[:LONGEST], text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+            yield (
+                kind,
+                str(name)[:LONGEST_TEXT],
+                text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…",
+            )
 
 
 def _in_words(value: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-LONGEST = 300
+LONGEST_EXCERPT = 300
 
 CAUSE = re.compile(
     r"^\s*[\w.]*(?:Error|Exception)\b|\b(?:error|fatal|fail(?:ed|ure)?|can(?:no|')t|could not|unable|refused|denied|"
@@ -13,7 +13,7 @@ CAUSE = re.compile(
 )
 
 
-def shorten(text: str, longest: int = LONGEST) -> str:
+def shorten(text: str, longest: int = LONGEST_EXCERPT) -> str:
     """Text of at most `longest` characters, without its end if it is longer; no word is cut."""
     if len(text) <= longest:
         return text

@@ -88,7 +88,7 @@ def _values(tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
 
 def _note(notes: Notes, kind: str, values: Mapping[str, np.ndarray]) -> None:
     for name, value in values.items():
-        notes.keep(f"{kind}/{name}", torch.from_numpy(value), whole=kind == "parameters")
+        notes.record(f"{kind}/{name}", torch.from_numpy(value), whole=kind == "parameters")
 
 
 def _initial(job: Job, build: Build, pairs: Names, shapes: Shapes, notes: Notes, seeds: int) -> None:
@@ -113,7 +113,7 @@ def _forward_and_back(model: torch.nn.Module, found: Any, pairs: Names, notes: N
             again = f"#{calls[name]}" * (calls[name] > 1)
             for number, tensor in enumerate(observe.tensors_of(output)):
                 key = f"forward/0.0/{name}{again}" + f":{number}" * (number > 0)
-                notes.keep(key, tensor)
+                notes.record(key, tensor)
                 notes.facts["operators"][key] = kind
 
         return hook

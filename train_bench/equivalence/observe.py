@@ -35,7 +35,7 @@ class Notes:
         self.arrays: dict[str, np.ndarray] = {}
         self.facts: dict[str, Any] = {"shapes": {}, "operators": {}}
 
-    def keep(self, name: str, tensor: torch.Tensor, *, whole: bool = False) -> None:
+    def record(self, name: str, tensor: torch.Tensor, *, whole: bool = False) -> None:
         """Record a tensor, or some elements of a large one, in the order of its dimensions whatever its layout."""
         self.facts["shapes"][name] = list(tensor.shape)
         self.arrays[name] = kept(tensor.detach(), whole=whole)
@@ -190,9 +190,9 @@ class Observer:
         if self._given and self._observing and self._phase == "0.0":
             for name, weight in self.model.named_parameters():
                 if weight.grad is not None:
-                    self.notes.keep(f"backward/{name}", weight.grad)
+                    self.notes.record(f"backward/{name}", weight.grad)
             for name, buffer in self.model.named_buffers():
-                self.notes.keep(f"buffers/{name}", buffer)
+                self.notes.record(f"buffers/{name}", buffer)
 
     def step(self, *, clip_norm: float | None = None) -> bool:
         """Record the options of the groups before, weights and state after."""
@@ -208,13 +208,13 @@ class Observer:
         """Record weights, buffers and the optimizer's state."""
         for name, weight in self.model.named_parameters():
             if self._mine(name):
-                self.notes.keep(f"step/{step}/{name}", weight)
+                self.notes.record(f"step/{step}/{name}", weight)
                 for key, value in self.optimizer.state.get(weight, {}).items():
                     if isinstance(value, torch.Tensor):
-                        self.notes.keep(f"state/{step}/{name}/{key}", value)
+                        self.notes.record(f"state/{step}/{name}/{key}", value)
         if self._parallel.rank == 0:
             for name, buffer in self.model.named_buffers():
-                self.notes.keep(f"statistics/{step}/{name}", buffer)
+                self.notes.record(f"statistics/{step}/{name}", buffer)
 
     def _mine(self, name: str) -> bool:
         return name in self.local or self.divided or self._parallel.rank == 0
@@ -223,7 +223,7 @@ class Observer:
         if self.steps < DETAILED:
             for name, weight in self.model.named_parameters():
                 if weight.grad is not None and self._mine(name):
-                    self.notes.keep(f"gradients/{self.steps}/{name}", weight.grad)
+                    self.notes.record(f"gradients/{self.steps}/{name}", weight.grad)
 
     def _inputs(self, _: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
         if self._inferring:
@@ -232,10 +232,10 @@ class Observer:
             return
         for number, tensor in enumerate(tensors_of([*inputs, named])):
             if self._phase in (START, LAST):
-                self.notes.keep(f"evaluation/{self._phase}/(input):{number}", tensor)
+                self.notes.record(f"evaluation/{self._phase}/(input):{number}", tensor)
                 continue
             if self.steps < DETAILED:
-                self.notes.keep(f"inputs/{self._phase}/{number}", tensor)
+                self.notes.record(f"inputs/{self._phase}/{number}", tensor)
             if tensor.dim() > 1:
                 self.notes.arrays[f"samples/{self._phase}/{number}"] = per_sample(tensor)
             if tensor.dim() > 3 and tensor.is_floating_point():
@@ -245,11 +245,11 @@ class Observer:
         if self._phase != "0.0":
             return
         for number, tensor in enumerate(given_of(inputs)):
-            self.notes.keep(f"given/{number}", tensor, whole=True)
+            self.notes.record(f"given/{number}", tensor, whole=True)
             self.notes.arrays[f"given_shape/{number}"] = np.array(tensor.shape)
 
         def pulled(number: int) -> Any:
-            return lambda gradient: self.notes.keep(f"cotangent/{number}", gradient, whole=True)
+            return lambda gradient: self.notes.record(f"cotangent/{number}", gradient, whole=True)
 
         for number, tensor in enumerate(tensors_of(output)):
             tensor.register_hook(pulled(number))
@@ -264,7 +264,7 @@ class Observer:
             rung = f"evaluation/{phase}" if evaluated else f"forward/{phase}"
             for number, tensor in enumerate(tensors_of(output)):
                 key = f"{rung}/{name or '(model)'}" + f"#{call}" * (call > 1) + f":{number}" * (number > 0)
-                self.notes.keep(key, tensor)
+                self.notes.record(key, tensor)
                 done = re.sub(r"Backward\d*$", "", getattr(tensor.grad_fn, "name", str)())
                 self.notes.facts["operators"][key] = f"{kind}{', ' if done else ''}{done}"
 

@@ -73,7 +73,7 @@ def recorded(job: Job, task: Any, parallel: Parallel, options: dict[str, Any]) -
     weights = {**dict(observer.model.named_parameters()), **dict(observer.model.named_buffers())}
     for name, tensor in weights.items():
         if observer._mine(name):
-            notes.keep(f"parameters/{name}", tensor, whole=True)
+            notes.record(f"parameters/{name}", tensor, whole=True)
     notes.facts["trained"] = [name for name, _ in observer.model.named_parameters()]
     others = _others(task, observer)
     if options.get("start"):
@@ -91,7 +91,7 @@ def recorded(job: Job, task: Any, parallel: Parallel, options: dict[str, Any]) -
     observer.state("last")
     for prefix, model in _others(task, observer).items():
         for name, weight in model.named_parameters():
-            notes.keep(f"statistics/last/{prefix}{name}", weight)
+            notes.record(f"statistics/last/{prefix}{name}", weight)
     if options["data"] == "real":
         if not double:
             before = observer.answered  # minigo runs the model in self-play
@@ -282,7 +282,7 @@ def _given_gradients(observer: Observer, notes: Notes) -> None:
             weight.grad = deviation * _drawn(weight, f"{name} {step}")
         optimizer.step()
         for name, weight in weights.items():
-            notes.keep(f"optimizer/{step}/{name}", weight)
+            notes.record(f"optimizer/{step}/{name}", weight)
 
 
 def _drawn(weight: torch.Tensor, purpose: str) -> torch.Tensor:

@@ -19,7 +19,7 @@ from train_bench.logs.log import Log
 from train_bench.logs.record import DIED, read_record
 from train_bench.rules.ruleset import BenchmarkRules
 
-LONGEST = 200
+LONGEST_FIELD = 200
 """Length limit of a node's values in characters."""
 
 
@@ -78,7 +78,7 @@ class Together:
 def accelerators_of(facts: Mapping[str, Any]) -> list[str]:
     """Names of the accelerators."""
     accelerators = facts.get("accelerators")
-    return [_text(one) for one in accelerators[:LONGEST]] if isinstance(accelerators, list) else []
+    return [_text(one) for one in accelerators[:LONGEST_FIELD]] if isinstance(accelerators, list) else []
 
 
 def type_of(facts: Mapping[str, Any]) -> str:
@@ -112,13 +112,13 @@ PACKAGES = "installed packages"
 
 
 def _items(packages: object) -> Sequence[tuple[Any, Any]]:
-    return [*packages.items()][:LONGEST] if isinstance(packages, Mapping) else ()
+    return [*packages.items()][:LONGEST_FIELD] if isinstance(packages, Mapping) else ()
 
 
 def _text(value: object) -> str:
     """A name or number from a node's facts."""
     known = isinstance(value, (str, int)) and not isinstance(value, bool)
-    return plain(str(value)[:LONGEST]) if known else "none"
+    return plain(str(value)[:LONGEST_FIELD]) if known else "none"
 
 
 def read_training(folder: Path, rules: BenchmarkRules) -> Trained:
@@ -165,7 +165,7 @@ def hashable(value: Any) -> Any:
 
 def _digest(value: Mapping[str, Any]) -> str | None:
     digest = value.get("digest")
-    return digest[:LONGEST] if isinstance(digest, str) else None
+    return digest[:LONGEST_FIELD] if isinstance(digest, str) else None
 
 
 def _threads(folder: Path) -> int | None:

@@ -13,7 +13,7 @@ from train_bench.logs.record import RunRecord
 Span = tuple[int, int]
 
 BLOCKS = ("block", "epoch")
-LONGEST = 300
+LONGEST_TEXT = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Phases:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
     """`phases` is None for a log whose clock never started. `values` holds the distinct values of each key that has any
-    as text, `lines` the requested lines, cut to `LONGEST` characters."""
+    as text, `lines` the requested lines, cut to `LONGEST_TEXT` characters."""
 
     phases: Phases | None
     values: Mapping[str, tuple[str, ...]]
@@ -52,7 +52,7 @@ def read_timeline(record: RunRecord, content: bytes, cited: Collection[int]) -> 
     token = TOKEN.encode()
     for number, raw in enumerate(content.splitlines(), start=1):
         if number in cited:
-            lines[number] = raw[: 4 * LONGEST].decode("utf-8", errors="replace")[:LONGEST]
+            lines[number] = raw[: 4 * LONGEST_TEXT].decode("utf-8", errors="replace")[:LONGEST_TEXT]
         if token in raw:
             parsed = parse_line(raw.decode("utf-8", errors="replace"), number)
             if isinstance(parsed, Event):
@@ -61,11 +61,11 @@ def read_timeline(record: RunRecord, content: bytes, cited: Collection[int]) -> 
 
 
 def as_text(value: object) -> str:
-    """A JSON value for people: a text as it is, anything else as JSON, cut to `LONGEST` characters."""
+    """A JSON value for people: a text as it is, anything else as JSON, cut to `LONGEST_TEXT` characters."""
     if isinstance(value, str):
-        return value[:LONGEST]
+        return value[:LONGEST_TEXT]
     try:
-        return json.dumps(value)[:LONGEST]
+        return json.dumps(value)[:LONGEST_TEXT]
     except RecursionError:
         return "nested too deeply to be shown"
 

@@ -13,7 +13,7 @@ from train_bench.profile.document import VERSION
 SAME = 0.05
 """Smallest reported change, as a share of the window."""
 
-MOST = 20
+MOST_ROWS = 20
 
 TEXT, NUMBER = (str,), (int, float)
 NUMBER_OR_NULL = (int, float, type(None))
@@ -124,8 +124,8 @@ def between(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, An
         "differ": differ,
         "step_seconds": steps,
         "parts": parts,
-        "layers": layers[:MOST],
-        "operators": operators[:MOST],
+        "layers": layers[:MOST_ROWS],
+        "operators": operators[:MOST_ROWS],
     }
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-def keep(task: Task, job: Job, parallel: Parallel) -> None:
+def write_samples(task: Task, job: Job, parallel: Parallel) -> None:
     """Called by every rank. Writes `job.samples_file`: the sheet, or the `error` for which there is none; the result is
     written by then, and stays, also where the file cannot be written. Nothing for a task that draws no samples."""
     if not hasattr(task, "draw_samples"):

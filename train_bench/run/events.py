@@ -217,7 +217,7 @@ class Log:
         self._point("learning_rates", seen)
 
     def kept_weights(self, seen: Mapping[str, Any] | None) -> None:
-        """Files of the kept weights, see `weights.keep`."""
+        """Files of the kept weights, see `weights.write_weights`."""
         self._point(KEPT_WEIGHTS, seen)
 
     def _point(self, key: str, value: Any, metadata: Mapping[str, Any] | None = None) -> None:

@@ -35,7 +35,7 @@ def timed_run(
     With `checkpoints`, a run whose processes died continues, and the log of one that fails stays open.
     """
     clock = Clock(log, parallel, job.target, whose=f"The reference {job.reference}")
-    kept = weights.keeping(task, job) if job.keep_weights else None
+    kept = weights.require_export(task, job) if job.keep_weights else None
     if checkpoints is None or not checkpoints.failed_ms:
         wanted = job.drop_caches and parallel.local_rank == 0
         log.cache_clear(caches.drop(wanted=wanted, command=job.drop_caches_command))
@@ -74,6 +74,6 @@ def timed_run(
     log.learning_rates(rates.told_by(task))
     log.replicas(replicas.compare(parallel))
     if kept is not None:
-        log.kept_weights(weights.keep(kept, job, parallel))
-    drawn_samples.keep(task, job, parallel)
+        log.kept_weights(weights.write_weights(kept, job, parallel))
+    drawn_samples.write_samples(task, job, parallel)
     return status

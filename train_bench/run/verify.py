@@ -33,7 +33,7 @@ class _OfEvaluation:
 
 def restore(job: Job, task: Task, parallel: Parallel, kept: Sequence[str]) -> DataFacts:
     """Build the task of `job` with the weights of these files, and open its data."""
-    exporting = weights.keeping(task, job)
+    exporting = weights.require_export(task, job)
     task.build(job.seed, _OfEvaluation(parallel))
     facts = task.open_data()
     parallel.sync_buffers()  # weights are whole from here on, also with sharding launchers

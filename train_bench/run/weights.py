@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 
-def keeping(task: Task, job: Job) -> ExportsWeights:
+def require_export(task: Task, job: Job) -> ExportsWeights:
     """The task, if it exports its weights; raises `LaunchError` otherwise."""
     if not hasattr(task, "weights"):
         raise LaunchError(
@@ -30,7 +30,7 @@ def keeping(task: Task, job: Job) -> ExportsWeights:
     return cast(ExportsWeights, task)
 
 
-def keep(task: ExportsWeights, job: Job, parallel: Parallel) -> dict[str, Any] | None:
+def write_weights(task: ExportsWeights, job: Job, parallel: Parallel) -> dict[str, Any] | None:
     """Called by every rank. On rank 0, as logged: the `files` with the sha256 of each, or the `error` of one of the
     ranks; the result is written by then, and stays."""
     mine: Mapping[str, torch.Tensor] = {}

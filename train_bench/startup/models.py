@@ -101,7 +101,7 @@ class ReferenceModel:
 
     def weights(self) -> Mapping[str, torch.Tensor]:
         """Tensors that `keep_weights=true` keeps."""
-        return weights.keeping(self.task, self.job).weights()
+        return weights.require_export(self.task, self.job).weights()
 
     def modules(self) -> Iterator[torch.nn.Module]:
         """Modules that the task has as attributes, with those below them."""

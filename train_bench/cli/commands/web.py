@@ -26,7 +26,7 @@ PORT = 8642
 ADDRESS = re.compile(r"/campaign/[0-9a-f]{16}|/beside(?:/[0-9a-f]{16}){2,30}")
 """Pages of a result, and of several beside each other."""
 
-MOST = 500
+MOST_RESULTS = 500
 """Results of a store that the first page lists, the latest of them."""
 
 
@@ -111,7 +111,7 @@ class Pages:
 
         rows = sorted(self._rows(), key=lambda row: row["date"], reverse=True)
         return write.list_page(
-            rows[:MOST],
+            rows[:MOST_RESULTS],
             total=len(rows),
             folder=self._folder,
             store=self._store if self._store.exists() else None,

@@ -10,7 +10,7 @@ from train_bench.logs.record import DIED, SUCCESS
 
 STATUS = "status"
 
-LIKEWISE = 3
+MOST_LINES = 3
 """Unreadable lines of one kind that are told one by one."""
 
 
@@ -22,7 +22,7 @@ def check_end(case: LogCase) -> list[Finding]:
         return [finding(record, rules, "died", message, grade=SLOW)]
     if record.status == DIED:
         message = "There is no run_stop: the log was cut off, and the run counts as not converged."
-        last = [one.line for one in case.log.problems[-LIKEWISE:] if one.line]
+        last = [one.line for one in case.log.problems[-MOST_LINES:] if one.line]
         unread = next((line for line in last if names(case.log.path, line, "run_stop")), None)
         if unread is not None:
             message = f"run_stop in line {unread} cannot be read, so the run counts as not converged."
@@ -70,13 +70,13 @@ def check_lines(case: LogCase) -> list[Finding]:
         alike.setdefault(problem.message.partition(": ")[0], []).append(problem)
     findings = []
     for problems in alike.values():
-        for problem in problems[:LIKEWISE]:
+        for problem in problems[:MOST_LINES]:
             cut_off = record.status == DIED and at_end == [problem]
             check, grade = ("died", SLOW) if cut_off else ("parse", BREAKS)
             message = f"Unreadable line: {problem.message}."
             findings.append(finding(record, rules, check, message, line=problem.line, grade=grade))
-        if len(problems) > LIKEWISE:
-            further = problems[LIKEWISE:]
+        if len(problems) > MOST_LINES:
+            further = problems[MOST_LINES:]
             message = f"{len(further)} more lines likewise, the first of them line {further[0].line}."
             findings.append(finding(record, rules, "parse", message, line=further[0].line, grade=BREAKS))
     return findings

@@ -22,8 +22,8 @@ CODE = re.compile(r"PYTHON(PATH|HOME|STARTUP|INSPECT|BREAKPOINT)|LD_(PRELOAD|AUD
 """Variables that bring other code into a process. `LD_LIBRARY_PATH` does, too, where every module system sets it; it is
 recorded and compared."""
 
-LONGEST = 60
-MOST = 6
+LONGEST_VALUE = 60
+MOST_VARIABLES = 6
 
 
 def environment(folder: Path) -> Mapping[str, str]:
@@ -45,8 +45,8 @@ def check_environment(case: EntryCase) -> Iterator[Finding]:
             if value and names.fullmatch(name)
         ]
         if chosen:
-            listed = ", ".join(chosen[:MOST]) + (
-                f" and {len(chosen) - MOST} more" if len(chosen) > MOST else ""
+            listed = ", ".join(chosen[:MOST_VARIABLES]) + (
+                f" and {len(chosen) - MOST_VARIABLES} more" if len(chosen) > MOST_VARIABLES else ""
             )
             message = f"The ranks had environment variables that change the {what} of a run: {listed}."
             file = str(case.folder / "system.json")
@@ -60,4 +60,4 @@ def _short(value: str | None) -> str:
     if value is None:
         return "not set"
     plain = value if value.isprintable() else repr(value)[1:-1]
-    return plain if len(plain) <= LONGEST else f"{plain[: LONGEST - 3]}..."
+    return plain if len(plain) <= LONGEST_VALUE else f"{plain[: LONGEST_VALUE - 3]}..."

@@ -17,10 +17,10 @@ from train_bench.judge.official.official_log import OfficialCrash, OfficialLog, 
 from train_bench.judge.official.package_files import (
     RCP,
     SEEDS,
-    Descriptions,
     PackageFiles,
-    descriptions,
+    PackageObjections,
     package_files,
+    package_objections,
     power_problems,
 )
 from train_bench.judge.rcp import RcpVerdict
@@ -62,31 +62,33 @@ def official_verdict(
         return OfficialVerdict(accepted=None, refused=refused, rcp=unknown, reasons=(unknown.message,))
     entry = _Entry(location, names, logs, rules)
     try:
-        around = package_files(location)
+        package = package_files(location)
     except OfficialCrash as error:
         reasons = (f"the package checker crashes: {error}",)
         return OfficialVerdict(accepted=None, refused=refused, rcp=entry.rcp(), reasons=reasons)
-    verdict = _verdict(entry, around, refused, closed=closed if around.closed is None else around.closed)
-    return _of_package(verdict, descriptions(location))
+    verdict = _verdict(entry, package, refused, closed=closed if package.closed is None else package.closed)
+    return _with_package(verdict, package_objections(location))
 
 
-def _of_package(verdict: OfficialVerdict, described: Descriptions) -> OfficialVerdict:
+def _with_package(verdict: OfficialVerdict, objections: PackageObjections) -> OfficialVerdict:
     accepted = (
-        None if verdict.accepted is None or described.crashes else verdict.accepted and not described.reasons
+        None
+        if verdict.accepted is None or objections.crashes
+        else verdict.accepted and not objections.reasons
     )
-    return replace(verdict, package_accepted=accepted, package_reasons=described.reasons)
+    return replace(verdict, package_accepted=accepted, package_reasons=objections.reasons)
 
 
 def _verdict(
-    entry: _Entry, around: PackageFiles, refused: tuple[str, ...], *, closed: bool
+    entry: _Entry, package: PackageFiles, refused: tuple[str, ...], *, closed: bool
 ) -> OfficialVerdict:
-    compared = entry.rcp(bypass=RCP in around.bypassed)
-    bypassed = tuple(f"{check} ({path})" for check, path in around.bypassed.items())
+    compared = entry.rcp(bypass=RCP in package.bypassed)
+    bypassed = tuple(f"{check} ({path})" for check, path in package.bypassed.items())
     verdict = OfficialVerdict(accepted=None, refused=refused, rcp=compared, reasons=(), bypassed=bypassed)
-    if around.skipped is not None:
-        return replace(verdict, reasons=(around.skipped,))
+    if package.skipped is not None:
+        return replace(verdict, reasons=(package.skipped,))
     try:
-        reasons = [*around.reasons, *entry.problems(seeds=closed and SEEDS not in around.bypassed)]
+        reasons = [*package.reasons, *entry.problems(seeds=closed and SEEDS not in package.bypassed)]
     except OfficialCrash as error:
         return replace(verdict, reasons=(f"the package checker crashes: {error}",))
     if closed and not entry.without_rcp:

@@ -63,7 +63,7 @@ class PackageFiles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Descriptions:
+class PackageObjections:
     """Objections of the package checker to other folders and files of a submitter; `crashes` where it stops with an
     exception."""
 
@@ -87,11 +87,11 @@ def package_files(location: Location) -> PackageFiles:
     )
 
 
-def descriptions(location: Location) -> Descriptions:
+def package_objections(location: Location) -> PackageObjections:
     """The package around an entry: the description checker over all systems of the submitter, and folders of benchmarks
     without logs. One of them refuses the package, whichever it is of."""
     if location.system_file is None:
-        return Descriptions()
+        return PackageObjections()
     reasons = []
     for path in sorted(location.system_file.parent.glob("*.json")):
         if path.name.startswith("."):
@@ -99,14 +99,14 @@ def descriptions(location: Location) -> Descriptions:
         try:
             wrong = _wrong_description(path, location.ruleset)
         except OfficialCrash as error:
-            return Descriptions(reasons=(f"the description checker crashes: {error}",), crashes=True)
+            return PackageObjections(reasons=(f"the description checker crashes: {error}",), crashes=True)
         reasons += [f"systems/{path.name} {wrong}"] if wrong else []
     for folder in _without_logs(location):
         named = f"results/{folder.parent.name}/{folder.name} has no result_*.txt"
         if _has_rcp_test(location, folder):
-            return Descriptions(reasons=(f"the RCP checker crashes: {named}",), crashes=True)
+            return PackageObjections(reasons=(f"the RCP checker crashes: {named}",), crashes=True)
         reasons.append(named)
-    return Descriptions(reasons=tuple(reasons))
+    return PackageObjections(reasons=tuple(reasons))
 
 
 def _without_logs(location: Location) -> Iterator[Path]:

@@ -28,7 +28,7 @@ from train_bench.rules.ruleset import BenchmarkRules
 
 SHIPPED = Path(__file__).with_name("published_entries.csv")
 
-LONGEST = 200
+LONGEST_ACCELERATOR = 200
 """Length limit of an accelerator name."""
 
 ROUND = re.compile(r"v?(\d+\.\d+)")
@@ -304,7 +304,7 @@ COLUMNS: Mapping[str, Callable[[str], Any]] = {
     "benchmark": _name,
     "division": _division,
     "accelerators": _whole,
-    "accelerator": lambda value: plain(value)[:LONGEST],
+    "accelerator": lambda value: plain(value)[:LONGEST_ACCELERATOR],
     "global_batch": _whole_positive,
     "samples_to_target": _positive,
     "minutes": _positive,

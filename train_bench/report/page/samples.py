@@ -18,12 +18,14 @@ from train_bench.core import files
 from train_bench.core.job import samples_file
 from train_bench.errors import TrainBenchError
 
-ACROSS = 4
+IMAGES_PER_LINE = 4
 """Images in a line."""
 
 LARGEST_BYTES = 4 * 2**20
-MOST, LONGEST = 256, 2000
-"""Of images, rows and columns; of characters."""
+LARGEST_SIDE = 256
+"""Images of a row, and rows and columns of an image."""
+
+LONGEST_TEXT = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +88,7 @@ def _samples(run: int, content: Mapping[str, Any]) -> Samples:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(value)
-    return value[:LONGEST]
+    return value[:LONGEST_TEXT]
 
 
 def _number(value: Any) -> float:
@@ -97,24 +99,24 @@ def _number(value: Any) -> float:
 
 
 def _address(pixels: Mapping[str, Any]) -> str:
-    """Data address of a PNG of all images of a label, `ACROSS` in a line, with a transparent pixel between them."""
+    """Data address of a PNG of all images of a label, `IMAGES_PER_LINE` in a line, transparent pixels between them."""
     samples, rows, columns = (pixels[side] for side in ("samples", "rows", "columns"))
     rgb = base64.b64decode(pixels["rgb"])
-    sides_fit = all(0 < side <= MOST for side in (samples, rows, columns))
+    sides_fit = all(0 < side <= LARGEST_SIDE for side in (samples, rows, columns))
     if not sides_fit or len(rgb) != 3 * samples * rows * columns:
         raise ValueError(pixels)
-    across = min(samples, ACROSS)
+    across = min(samples, IMAGES_PER_LINE)
     width, height = across * (columns + 1) - 1, -(-samples // across) * (rows + 1) - 1
-    sheet = bytearray(4 * width * height)
+    image = bytearray(4 * width * height)
     for number in range(samples * rows):
         sample, row = divmod(number, rows)
         line, place = divmod(sample, across)
         at = 4 * ((line * (rows + 1) + row) * width + place * (columns + 1))
         for channel in range(3):
             of_row = rgb[3 * columns * number + channel : 3 * columns * (number + 1) : 3]
-            sheet[at + channel : at + 4 * columns : 4] = of_row
-        sheet[at + 3 : at + 4 * columns : 4] = b"\xff" * columns
-    return f"data:image/png;base64,{base64.b64encode(_png(width, height, bytes(sheet))).decode()}"
+            image[at + channel : at + 4 * columns : 4] = of_row
+        image[at + 3 : at + 4 * columns : 4] = b"\xff" * columns
+    return f"data:image/png;base64,{base64.b64encode(_png(width, height, bytes(image))).decode()}"
 
 
 def _png(width: int, height: int, rgba: bytes) -> bytes:
