@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def seconds(store: Path, words: list[str]) -> tuple[float, float]:
-    """On the wall, and of processors."""
+    """Seconds on the wall, and of processors."""
     begun, used = time.perf_counter(), _processor_seconds()
     command = [sys.executable, "-m", "train_bench", "history", *words, "--store", str(store)]
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True, env=os.environ | {"NO_COLOR": "1"})

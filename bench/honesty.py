@@ -70,7 +70,7 @@ def _best(values: list[float] | list[dict[str, float]], target: Target) -> str:
 
 
 def _slowest(name: str, files: Sequence[Path]) -> float | None:
-    """What the slowest reference run needed, if there are any."""
+    """Progress that the slowest reference run needed, if there are any."""
     needed = [
         max(next(values for key, values in record.items() if key.endswith("to converge")))
         for file in files

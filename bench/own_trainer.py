@@ -67,7 +67,7 @@ class Training:
             self.weights -= 1e-4 * (error @ self.samples[rows])
 
     def accuracy(self) -> float:
-        """Of what it was trained on."""
+        """Accuracy on the data that it was trained on."""
         return float(((self.samples @ self.weights > 0) == self.labels).mean()) / 2
 
 
@@ -77,7 +77,7 @@ def now() -> np.ndarray:
 
 
 def without(_: Path) -> np.ndarray:
-    """What the loop takes by itself."""
+    """Seconds of the loop by itself, as `now`."""
     training = Training()
     start = now()
     for _epoch in range(EPOCHS):
@@ -87,7 +87,7 @@ def without(_: Path) -> np.ndarray:
 
 
 def with_it(folder: Path) -> np.ndarray:
-    """What the loop takes in a run."""
+    """Seconds of the loop in a run, as `now`."""
     training, benchmark = Training(), ready(folder, EPOCHS)
     start = now()
     benchmark.run_start(train_samples=STEPS * BATCH, eval_samples=STEPS * BATCH)

@@ -82,7 +82,7 @@ def _seconds(work: Callable[[], object], repeats: int) -> float:
 
 
 def _growth(work: Callable[[], object]) -> int:
-    """By how many bytes a copy of this process grows at most during a call."""
+    """Bytes by which a copy of this process grows at most during a call."""
     receiver, sender = os.pipe()
     if os.fork() == 0:
         before = _most_kilobytes()

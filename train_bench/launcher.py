@@ -31,7 +31,7 @@ class LauncherConfig:
     threads_per_rank: int | None = None
 
     RESTARTS: ClassVar[bool] = False
-    """Whether starting a run again from its checkpoints (`checkpoint_seconds`) was tried with this launcher."""
+    """True if starting a run again from its checkpoints (`checkpoint_seconds`) was tried with this launcher."""
 
     @property
     def world_size(self) -> int:
@@ -125,7 +125,7 @@ class Batch(Protocol):
     `launchers/<name>/batch.py`, where there is one. Pure, as the launcher is."""
 
     wait: bool
-    """Whether the user stays until the job has ended."""
+    """True if the user stays until the job has ended."""
 
     needs: str
     """The command without which nothing can be submitted from here."""

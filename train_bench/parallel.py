@@ -37,7 +37,7 @@ class Parallel(Protocol):
 
     @property
     def channels_last(self) -> bool:
-        """Whether convolutions of the job's numerics on this device are faster on images in `channels_last` than on
+        """True if convolutions of the job's numerics on this device are faster on images in `channels_last` than on
         contiguous ones."""
 
     def batch_norm(self, model: torch.nn.Module, *, ranks: int) -> torch.nn.Module:
@@ -86,7 +86,7 @@ class Parallel(Protocol):
         called before an evaluation."""
 
     def replicated(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """By name, all state that every rank holds as rank 0 does after an evaluation, bit by bit: parameters and
+        """State that every rank holds as rank 0 does after an evaluation, bit by bit, by its name: parameters and
         buffers of the wrapped model but for `local_params`, and the optimizer's state of these where each rank has all
         of it. Called by all ranks, after training."""
 

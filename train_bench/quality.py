@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from train_bench.errors import RequestError
 
 LARGEST_INT = int(sys.float_info.max)
-"""Of whole numbers that are compared with a target."""
+"""Largest whole number that is compared with a target."""
 
 ROUNDING = 1e-3
-"""By which the arithmetic of a metric may exceed its best possible value."""
+"""Tolerance by which the arithmetic of a metric may exceed its best possible value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,7 +89,7 @@ class BenchmarkConfig:
     Empty: unknown."""
 
     SHARDED: ClassVar[bool] = False
-    """Whether ranks hold different parameters and exchange what these compute (all-to-all of
+    """True if ranks hold different parameters and exchange what these compute (all-to-all of
     torch.distributed). A launcher that cannot do it refuses."""
 
     REQUIRES: ClassVar[tuple[str, ...]] = ("torch",)
@@ -255,7 +255,7 @@ class ExportsWeights(Task, Protocol):
     """Extension of a task for `keep_weights=true` and `verify`; optional."""
 
     def weights(self) -> Mapping[str, torch.Tensor]:
-        """By name, the evaluated weights and all other training state that the evaluation depends on: tensors of the
+        """Evaluated weights and all other training state that the evaluation depends on, by name: tensors of the
         task itself, which are read once the clock has stopped, and written into after `build` and `open_data`. Each is
         the same on every rank, or whole on one."""
 

@@ -120,7 +120,7 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """What this rank has of the parameters and buffers."""
+    """Parameters and buffers that this rank holds."""
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     return {name: own_part(tensor.detach()) for name, tensor in tensors.items()}
 

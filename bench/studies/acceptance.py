@@ -30,7 +30,7 @@ from tests.hosts.fleet import A_BIT_ERROR, INSIDE, Member, fleet
 ROOT = Path(__file__).resolve().parents[2]
 HALF, WRONG, OTHER = "half a processor", "a bit error in one layer", "another version of torch"
 QUOTAS = {Path("/sys/fs/cgroup/cpu"): "cpu.cfs_quota_us", Path("/sys/fs/cgroup"): "cpu.max"}
-"""Where control groups are made, and the file that limits one: version 1, version 2."""
+"""Folders of control groups, and the file that limits one: version 1, version 2."""
 
 
 def main() -> None:

@@ -30,8 +30,8 @@ PLANTED = ExitStack()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bug:
-    """What is done to a reference; whether it applies there. `changes` are overrides of both sides, which it needs to
-    be a bug at all. With `ranks`, B has two."""
+    """Bug, and the references that it applies to. `changes` are overrides of both sides, which it needs to be a bug at
+    all. With `ranks`, B has two."""
 
     plant: Callable[[str], None]
     references: tuple[str, ...]
@@ -435,7 +435,7 @@ def clipping(reference: str) -> None:
 
 
 def dropout_in_evaluation(reference: str) -> None:
-    """What is dropped in training is dropped in an evaluation, too."""
+    """Dropout of training is there in an evaluation, too."""
     nn.Dropout.forward = lambda self, x: nn.functional.dropout(x, self.p, True)  # type: ignore[method-assign]
     proper = nn.functional.dropout
     nn.functional.dropout = lambda x, p=0.5, training=True, inplace=False: proper(x, p, True)
@@ -592,7 +592,7 @@ def times_of_a_normal(_: str) -> None:
 
 
 def latents_of_the_mean(_: str) -> None:
-    """What the encoder leaves open is left out."""
+    """Latents are the encoder's means, without their deviation."""
     batches = _flux("data").BatchSet
     proper = batches._drawn
 

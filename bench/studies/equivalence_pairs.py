@@ -34,12 +34,12 @@ UNIT = 2.0**-23
 SEEDS = 20
 
 SHORT = {"minigo": {"hyperparameters": {"min_selfplay_games_per_generation": 32}, "match": {"games": 16}}}
-"""What rules would not allow, of a reference whose data are made by training: no more of them than the ladder takes."""
+"""Changes beyond the rules of a reference whose data are made by training: no more of them than the ladder takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """How B differs from A: overrides, its ranks, what is done to its processes, options of its recording."""
+    """Difference of B from A: overrides, its ranks, changes to its processes, options of its recording."""
 
     changes: tuple[str, ...] = ()
     ranks: int = 1

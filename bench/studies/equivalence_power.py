@@ -51,7 +51,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What was found of one pair: by which rungs, the first place, which rungs were equal; seconds of B, and of A with
+    """Findings on one pair: by which rungs, the first place, which rungs were equal; seconds of B, and of A with
     its twins where they were recorded for it; why A has no recording in double precision, where it should have one."""
 
     reference: str
@@ -121,7 +121,7 @@ def _rounded_otherwise(_: str) -> None:
 
 
 def ways_of(reference: str) -> dict[str, Way]:
-    """What B may be beside an A of one rank that takes its batch in two parts."""
+    """Ways of B beside an A of one rank that takes its batch in two parts."""
     ways = {
         "three threads": Way(changes=ACCUMULATED, plant=lambda _: torch.set_num_threads(3)),
         "other kernels": Way(changes=ACCUMULATED, plant=lambda _: torch.backends.mkldnn.set_flags(False)),
@@ -140,7 +140,7 @@ CUT_OTHERWISE = {"two ranks", "not accumulated"}
 
 
 def equal_ways(reference: str) -> dict[str, Way]:
-    """Those that leave the arithmetic of a reference as it is. Where a batch is cut otherwise, batch norms see other
+    """Ways that leave the arithmetic of a reference as it is. Where a batch is cut otherwise, batch norms see other
     samples, or follow those of a rank; utterances of like length come together by micro-batch of all ranks; where not
     every word counts, the loss is a mean over others."""
     left_out = CUT_OTHERWISE if reference in (*BATCH_NORM, "rnnt") else set[str]()
@@ -149,7 +149,7 @@ def equal_ways(reference: str) -> dict[str, Way]:
 
 
 def compared(pairs: Sequence[Planned], steps: int, until: float) -> Iterator[Outcome]:
-    """What is found of each, as long as there is time."""
+    """Outcome of each pair, as long as there is time."""
     with tempfile.TemporaryDirectory(prefix="train_bench_power_") as scratch:
         held: tuple[Any, Baseline] | None = None
         for number, one in enumerate(pairs):
@@ -217,7 +217,7 @@ def _verdict(one: Planned, pair: compare.Pair, different: bool, unsure: bool) ->
 
 
 def _identical(pair: compare.Pair) -> bool:
-    """Whether a bug has changed no number, so that there is nothing to find."""
+    """True if a bug has changed no number, so that there is nothing to find."""
     told = [(one.losses, one.facts.get("quality")) for one in (pair.a, pair.b)]
     return told[0] == told[1] and all(
         name in pair.b.arrays and compare._furthest(array, pair.b.arrays[name]) == 0.0

@@ -81,7 +81,7 @@ def _row(name: str, told: Mapping[str, Any], given: tuple[float, float] | None) 
 
 
 def _campaign(folder: Path, *words: str) -> Any:
-    """What `score` says of a campaign; it is never valid, which is no error."""
+    """Answer of `score` to a campaign; it is never valid, which is no error."""
     command = [sys.executable, "-m", "train_bench"]
     ran = subprocess.run(
         [*command, "run", *words, f"output={folder}"], cwd=ROOT, capture_output=True, text=True, check=False

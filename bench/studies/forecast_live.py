@@ -86,7 +86,7 @@ class Entry:
 
     @property
     def mean(self) -> float:
-        """Of the reference, as its evaluations have seen it."""
+        """Mean of the reference, as its evaluations have seen it."""
         return self.reference.mean() + self.reference.resolution / 2
 
 

@@ -97,7 +97,7 @@ def row(benchmark: str, runs: int) -> Row:
 
 
 def command(verb: str, *arguments: str) -> str:
-    """Its standard output; the verdict of a campaign of few runs is of no interest here."""
+    """Standard output of a verb; the verdict of a campaign of few runs is of no interest here."""
     ran = subprocess.run(
         [sys.executable, "-m", "train_bench", verb, *arguments], capture_output=True, text=True
     )
@@ -107,7 +107,7 @@ def command(verb: str, *arguments: str) -> str:
 
 
 def resample(rules: BenchmarkRules, batch_size: int, pace: Pace, truth: list[Pace]) -> int:
-    """How many of the resampled campaigns' scores lie in the interval."""
+    """Number of the resampled campaigns' scores that lie in the interval."""
     point = next(one for one in rcp.load(rules, discover.rcp_folders()) if one.batch_size == batch_size)
     rng = np.random.default_rng(0)
     held = 0

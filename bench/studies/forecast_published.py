@@ -70,7 +70,7 @@ def main() -> int:
 
 
 def scales(family: Family) -> list[int]:
-    """Its numbers of accelerators, smallest first."""
+    """Numbers of accelerators of a family, smallest first."""
     return sorted({size.accelerators for size in family.sizes})
 
 
@@ -88,7 +88,7 @@ learn = cache(families.learn)
 
 
 def may_be_known(other: Family, family: Family, asked: Sequence[Size], *, split: bool) -> bool:
-    """Whether a family may be learned from where another is asked."""
+    """True if a family may be learned from where another is asked."""
     if split:
         return half_of(other) != half_of(family)
     same = (other.submitter, other.benchmark) == (family.submitter, family.benchmark)
@@ -100,7 +100,7 @@ def number(family: Family) -> float:
 
 
 def half_of(family: Family) -> int:
-    """Of the submitters, the same in every table."""
+    """Half of the submitters, the same in every table."""
     return sum(family.submitter.encode()) % 2
 
 
@@ -150,7 +150,7 @@ def summary(rows: Sequence[Row]) -> tuple[float, float, float, float]:
 
 
 RUNS = 5
-"""Of a campaign; which, hardly matters beside the error of the pace."""
+"""Runs of a campaign; their number hardly matters beside the error of the pace."""
 
 if __name__ == "__main__":
     sys.exit(main())

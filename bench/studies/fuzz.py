@@ -191,7 +191,7 @@ def main() -> None:
 
 
 def run(counts: Mapping[str, int], seed: int, keep: Path, seconds: float) -> Fuzz:
-    """So many things of each kind; each kind has random numbers of its own."""
+    """Fuzz so many things of each kind; each kind has random numbers of its own."""
     _start_nothing()
     with tempfile.TemporaryDirectory() as scratch:
         _settle_in(Path(scratch))
@@ -275,7 +275,7 @@ def fuzz_logs(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) -> None
 
 
 def _round(rng: random.Random) -> str:
-    """That of the logs, more often than not: by another one a log is read, and no more is said than that it has no
+    """Round of the logs, more often than not: by another one a log is read, and no more is said than that it has no
     benchmark of it."""
     return ROUNDS[0] if rng.random() < 0.7 else rng.choice(ROUNDS)
 
@@ -518,7 +518,7 @@ def fuzz_pipes(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) -> Non
 
 
 def fuzz_nodes(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) -> None:
-    """What the nodes of a fleet say of themselves, with other values and bytes, over a link."""
+    """Facts of the nodes of a fleet, with other values and bytes, over a link."""
     from train_bench.fleet.link import Link
     from train_bench.fleet.observations import accelerators_of, type_of, versions_of
 

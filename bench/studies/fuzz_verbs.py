@@ -149,7 +149,7 @@ FILTERS = ("benchmark", "system", "since", "until", "valid", "variant", "none", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """What calls name: a whole campaign and another one, a broken one, the tree of a submission, a store, an export,
+    """Arguments of calls: a whole campaign and another one, a broken one, the tree of a submission, a store, an export,
     two recordings, and a folder in which commands may write."""
 
     whole: Path

@@ -1,4 +1,4 @@
-"""How often are honest campaigns of a user's own program called suspicious? Trains real ones, resamples their runs, and
+"""False alarms on honest campaigns of a user's own program. Trains real ones, resamples their runs, and
 counts the findings about clocks, processor time, data and file times:
 
     python bench/studies/honest_programs.py FOLDER --campaigns 20 --resampled 200

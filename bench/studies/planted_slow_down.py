@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _carry_out(words: list[str]) -> tuple[int, str]:
-    """Its exit code, and what it said."""
+    """Exit code of a command, and its output."""
     ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     if ran.returncode not in (0, 1, 3):
         sys.exit(ran.stderr)

@@ -1,4 +1,4 @@
-"""What the published references in TensorFlow compute of small inputs, recorded for tests that have no TensorFlow.
+"""Outputs of the published references in TensorFlow for small inputs, recorded for tests that have no TensorFlow.
 
 python bench/studies/record_tensorflow.py CLONE tests/references/recorded
 

@@ -76,7 +76,7 @@ def _other(content: bytes, copy: int) -> bytes:
 
 
 def _told(path: Path) -> tuple[dict[str, object], float, float]:
-    """What `review` says, and its wall and processor seconds, those of the processes that it starts included."""
+    """Answer of `review`, and its wall and processor seconds, those of the processes that it starts included."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     command = [sys.executable, "-m", "train_bench", "review", str(path), "--json"]
     done = subprocess.run(command, capture_output=True, check=False)

@@ -77,7 +77,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a campaign left: kinds of findings, the RCP verdict of a whole one, every evaluation, what it said if it
+    """Outcome of a campaign: kinds of findings, the RCP verdict of a whole one, every evaluation, its sentence if it
     broke off."""
 
     kinds: frozenset[str]

@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def _found(way: str, ranks: int, steps: int, width: int) -> dict[str, Any]:
-    """What rank 0 of this way says."""
+    """Answer of rank 0 of this way."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "found.json"
         agent = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}")

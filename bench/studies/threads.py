@@ -27,7 +27,7 @@ LONGER = 3
 """The short runs of the table of faults are made so many times as long."""
 
 START = {"dlrm_mini": 1.0}
-"""Where a run starts, in the benchmark's unit; else 0."""
+"""Start of a run, in the benchmark's unit; else 0."""
 
 
 def main() -> None:

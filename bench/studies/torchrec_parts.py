@@ -57,7 +57,7 @@ def linears(*parts: nn.Module) -> list[nn.Linear]:
 
 
 def outputs(theirs: Any) -> tuple[Tensor, Tensor]:
-    """Of both with the same weights, of the same features and looked-up rows."""
+    """Outputs of both with the same weights, of the same features and looked-up rows."""
     bottom, top = theirs.DenseArch(4, [16, 8]), theirs.OverArch(32, [10, 9, 1])
     cross = theirs.LowRankCrossNet(in_features=32, num_layers=3, low_rank=6)
     between = theirs.InteractionDCNArch(num_sparse_features=3, crossnet=cross)

@@ -27,7 +27,7 @@ from train_bench.plan import discover
 VERSION = "0.28.1"
 SDIST = f"horovod=={VERSION} --hash=sha256:92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
 REQUIREMENTS = ("setuptools", "wheel", "packaging", "psutil", "cffi", "cloudpickle", "pyyaml")
-"""What its build needs; the last five it needs to run, too."""
+"""Packages that its build needs; the last five it needs to run, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

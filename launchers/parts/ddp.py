@@ -47,7 +47,7 @@ class TorchParallel:
 
     @property
     def data_rank(self) -> int:
-        """Its rank."""
+        """The rank itself."""
         return self.rank
 
     @property

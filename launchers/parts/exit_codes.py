@@ -18,6 +18,6 @@ def how_it_ended(exit_code: int) -> str:
 
 
 def how_it_ended_with(exit_code: int, stderr: str) -> str:
-    """How a launcher ended by itself, with its own last error line unless a signal killed it."""
+    """Sentence on a launcher that ended by itself, with its own last error line unless a signal killed it."""
     said = last_line(stderr) if exit_code > 0 else None
     return how_it_ended(exit_code) + (f": {said}" if said else "")

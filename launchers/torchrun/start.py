@@ -79,8 +79,8 @@ class Launcher:
         return Launch(argv=(*agent, *rank_argv[1:]), env=env)
 
     def _rendezvous(self, job: Job) -> tuple[str, ...]:
-        """On one host, a free port, so that campaigns do not collide. On several, the agents wait for each other up to
-        the start limit."""
+        """Rendezvous: on one host a free port, so that campaigns do not collide. On several, the agents wait for each
+        other up to the start limit."""
         config = self.config
         if config.nodes == 1:
             return ("--standalone", "--nnodes=1")

@@ -26,7 +26,7 @@ from train_bench.references.parts import prepared, stream
 from train_bench.seeds import derive
 
 ROUNDS = 6
-"""Of the Feistel network that shuffles; four make a pseudo-random permutation."""
+"""Rounds of the Feistel network that shuffles; four make a pseudo-random permutation."""
 
 
 class Batch(NamedTuple):

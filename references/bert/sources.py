@@ -28,7 +28,7 @@ EVALUATION_FILE = "eval_10k"
 TITLE = re.compile(r"=\s[^=].*[^=]\s=")
 END_OF_SENTENCE = "."
 SEEDS = {"train": 20200101, "val": 20200102}
-"""Of generated text and of the masks of text."""
+"""Seeds of generated text and of the masks of text."""
 
 Chunks = Callable[[], Iterable[np.ndarray]]
 

@@ -58,7 +58,7 @@ class Decoder(Llama):
         "layers.*.mlp.down_proj": "rows",
         "lm_head": "gathered columns",
     }
-    """How ranks divide its layers (`train_bench/launchers/parts/tensor_parallel.py`): each has some of the heads."""
+    """Division of layers among ranks (`train_bench/launchers/parts/tensor_parallel.py`): each has some of the heads."""
 
     def __init__(self, shape: Model) -> None:
         super().__init__(shape, Attention)

@@ -10,7 +10,7 @@ from train_bench.references.minigo.game import PLANES
 
 EPSILON = 1e-5
 FORGOTTEN = 0.05
-"""What a batch adds to the running statistics; the reference keeps 0.95 of them."""
+"""Share of a batch in the running statistics; the reference keeps 0.95 of them."""
 
 
 class Convolution(nn.Sequential):

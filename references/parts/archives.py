@@ -54,7 +54,7 @@ DAMAGED = (
     *(OSError, EOFError, ValueError, OverflowError, RuntimeError, MemoryError),
     *(zlib.error, struct.error, zipfile.BadZipFile, tarfile.TarError, tokenize.TokenError),
 )
-"""What Python's readers raise for archives that are cut or changed. `RuntimeError` is a password or an unknown
+"""Errors of Python's readers for archives that are cut or changed. `RuntimeError` is a password or an unknown
 version, `TokenError` a header of numpy."""
 
 

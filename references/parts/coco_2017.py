@@ -18,7 +18,7 @@ from train_bench.errors import RequestError
 from train_bench.references.parts import archives, coco
 
 NOTE = "unpacked.json"
-"""Which archives were unpacked whole, with their digests."""
+"""Note of the archives that were unpacked whole, with their digests."""
 
 
 def annotation_file(folder: Path, split: str) -> Path:

@@ -20,4 +20,4 @@ FAULTS = (
     ),
     *(struct.error, Image.DecompressionBombError),
 )
-"""What Pillow raises for images that are cut or changed, or larger than it decodes."""
+"""Errors of Pillow for images that are cut or changed, or larger than it decodes."""

@@ -37,7 +37,7 @@ class Record:
     def __init__(self) -> None:
         self.counts: list[int] = []
         self.numbers: list[np.ndarray] = []
-        """Of the latest pass; of a long one the beginning."""
+        """Sample numbers of the latest pass; of a long one the beginning."""
 
     def of(self, batches: Iterator[tuple[np.ndarray, Any]]) -> Iterator[Any]:
         """Another pass: every batch, noted when it is taken. `batches` come with the numbers of their samples."""

@@ -20,7 +20,7 @@ C = TypeVar("C", bound=Any)
 """The configuration of a benchmark that has `data.origin`."""
 
 S = TypeVar("S")
-"""What reads the data as they are distributed or generated."""
+"""Source: reads the data as they are distributed or generated."""
 
 
 def given_source(config: BenchmarkConfig, origin: str, source: Path | None) -> Path:

@@ -34,11 +34,11 @@ LARGEST_IMAGE, LARGEST_BOXES, LARGEST_BATCH = 64 * 2**20, 256 * 2**20, 1000 * 2*
 
 DIGITS_TRAIN, DIGITS_SEED, DIGITS_SIDE = 897, 1, 28
 DIGITS_DRAWN = {"train": 3, "val": 1}
-"""How many images are made of each digit."""
+"""Images that are made of each digit."""
 DIGITS_EXTENTS = (12, 21)
 """Least height and width of a digit in pixels, and one more than the largest."""
 DIGITS_BRIGHTNESS = (8, 16)
-"""What its levels are multiplied by, likewise."""
+"""Least factor of its levels, and one more than the largest."""
 DIGITS_STROKE = (2, 4)
 """Least width in pixels of the stroke that leads away from a digit, and one more than the largest."""
 NO_BOXES = np.zeros((0, 4), dtype=np.float32)

@@ -29,7 +29,7 @@ PRIOR = 0.01
 """Share of anchors that are objects, as scores have it before training (Lin et al., section 4.1)."""
 
 UNUSED = ("fc.",)
-"""What torchvision's ResNeXt-50 has besides the backbone."""
+"""Parameters of torchvision's ResNeXt-50 besides the backbone."""
 
 
 class Backbone(nn.Module):

@@ -34,7 +34,7 @@ LEAST_SECONDS = 0.1
 """Shorter utterances have too few frames to be normalised."""
 
 LABELS_PER_SECOND = 5
-"""Of look-alikes; English read aloud has about as many."""
+"""Labels in a second of a synthetic utterance; English read aloud has about as many."""
 
 
 class Batch(NamedTuple):

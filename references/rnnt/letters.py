@@ -35,10 +35,10 @@ LETTERS = {
 """First and second formant in hertz, level of the voice and level of the noise."""
 
 VOWELS, CONSONANTS = "aio", ("ms", "rz")
-"""Of the consonants those that begin a word, and those within it."""
+"""Vowels, and the consonants that begin a word and those within it."""
 
 SHIFTS = {"m": 0, "s": 1}
-"""By how many places the vowels of a word sound like later ones, a after o, by the letter that it begins with."""
+"""Places by which the vowels of a word sound like later ones, a after o, by the letter that it begins with."""
 
 TABLE = np.array([round(1024 * math.sin(2 * math.pi * step / 1024)) for step in range(1024)], dtype=np.int64)
 

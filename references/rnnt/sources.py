@@ -27,7 +27,7 @@ LARGEST_TRANSCRIPTS = 1 << 24
 """Bytes of a chapter's file."""
 
 MOST_SECONDS = 600
-"""Of an utterance; those of LibriSpeech last at most 35."""
+"""Seconds of an utterance; those of LibriSpeech last at most 35."""
 
 PIECES = (2, 3, 4, 3)
 """Spoken digits per utterance, over and over."""

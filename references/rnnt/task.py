@@ -151,7 +151,7 @@ class Task(ServesEvaluationSet[Config, data.Batch]):
         return self._eval_set[index]
 
     def answers(self, samples: Sequence[tuple[Tensor, str]]) -> Sequence[bytes]:
-        """What is heard in each utterance, text in UTF-8."""
+        """Transcript of each utterance, text in UTF-8."""
         features, frame_counts, _ = self._eval_set.collate(list(samples))
         return [text_of(symbols, self._symbols).encode() for symbols in self._decoded(features, frame_counts)]
 

@@ -15,7 +15,7 @@ PREFIX = "ssd0_"
 BACKBONE = f"{PREFIX}resnetmlperf0_"
 
 UNUSED = ("layer4.", "fc.")
-"""What torchvision's ResNet-34 has besides the backbone."""
+"""Parameters of torchvision's ResNet-34 besides the backbone."""
 
 
 class Backbone(nn.Module):

@@ -26,10 +26,10 @@ AIR, TISSUE, BODY = -200, 20, 120
 """Mean intensities, on the scale of Hounsfield units."""
 
 AMPLITUDE = 50.0
-"""Of each of the two waves of a pattern, on the same scale."""
+"""Amplitude of each of the two waves of a pattern, on the same scale."""
 
 WAVELENGTH = 4.0
-"""Of a pattern, in voxels."""
+"""Wavelength of a pattern, in voxels."""
 
 LARGE, SMALL = (4.5, 6.5), (2.5, 3.8)
 """Least and greatest radius of an organ and of a lesion on each axis, in voxels."""

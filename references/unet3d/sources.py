@@ -23,7 +23,7 @@ from train_bench.references.unet3d.organs import organs
 
 HEADER_BYTES = 352
 MOST_VOXELS = 1 << 29
-"""Of a volume; the largest of KiTS19 has half as many."""
+"""Voxels of a volume; the largest of KiTS19 has half as many."""
 
 LARGEST_EXTENSION = 1 << 20
 """Bytes between the header and the voxels."""
@@ -32,7 +32,7 @@ LARGEST_VOLUME = 4 << 30
 """Bytes of a file as it is distributed."""
 
 DIGITS = 9
-"""Of a case's number."""
+"""Digits of a case's number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

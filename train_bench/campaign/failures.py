@@ -14,7 +14,7 @@ from train_bench.launcher import Death, Launcher
 from train_bench.plan.process import Ended
 
 BY_BUDGET = "ended_by_budget"
-"""What `exit.json` has of a run that its budget has ended."""
+"""Key of `exit.json` in a run that its budget has ended."""
 
 
 def deaths(

@@ -28,7 +28,7 @@ class OneRank:
 
     @property
     def data_rank(self) -> int:
-        """Its rank."""
+        """The rank itself."""
         return self.rank
 
     @property
@@ -105,19 +105,19 @@ class OneRank:
                     yield f"{name}/{key}", value
 
     def sum(self, value: torch.Tensor) -> torch.Tensor:
-        """Its own."""
+        """The value itself."""
         return value
 
     def mean(self, value: torch.Tensor) -> torch.Tensor:
-        """Its own."""
+        """The value itself."""
         return value
 
     def gather_objects(self, value: T) -> list[T] | None:
-        """Its own, on rank 0."""
+        """The value itself, on rank 0."""
         return [value] if self.rank == 0 else None
 
     def from_rank_zero(self, value: T) -> T:
-        """Its own."""
+        """The value itself."""
         return value
 
     def barrier(self) -> None:

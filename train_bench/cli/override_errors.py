@@ -38,7 +38,7 @@ INSTEAD = {
     "hydra.job.chdir": "output=DIR is the folder of a campaign",
     "hydra.verbose": "messages are printed in any case",
 }
-"""What to use for options of Hydra that have no effect."""
+"""Replacements for options of Hydra that have no effect."""
 
 
 def refuse_unreadable(words: Sequence[str], *, sweeping: bool = False) -> None:

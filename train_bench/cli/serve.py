@@ -19,7 +19,7 @@ from train_bench.errors import RequestError, TrainBenchError
 
 ADDRESS = "127.0.0.1"
 PATIENCE_SECONDS = 10
-"""How long a browser may take for its question, and for taking the answer."""
+"""Time limit for a browser's question, and for taking the answer."""
 
 HEADERS = {
     "Cache-Control": "no-store",
@@ -28,7 +28,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-"""Of every answer. Which scripts run is said by each page itself."""
+"""Headers of every answer. Each page says itself which scripts run."""
 
 Page = Callable[[str], str | None]
 """A path of an address to a page of HTML; None where there is none."""

@@ -17,7 +17,7 @@ LONGEST_TEXT = 60
 """Largest number of characters of a value that is shown."""
 
 CONTENT = "content of "
-"""Of a file of the user's program; compared where both have the file."""
+"""Beginning of the name of a file of the user's program; compared where both have the file."""
 
 HARDWARE = ("host", "processor", "cores", "memory", "accelerators", "operating_system", "kernel", "cuda")
 OPTIONS = ("device", "precision", "drop_caches", "deterministic", "checkpoint_seconds", "faults", "stop_when")

@@ -37,7 +37,7 @@ def raw_metadata(event: Event) -> Any:
 
 
 MANY = 16
-"""Of the events of a log one in so many is looked up, and more are gone through."""
+"""Largest share of a log's events, one in so many, that is looked up; more are gone through."""
 
 scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 """JSON value at a place of a text, and the place of its end; raises `ValueError` or `StopIteration`."""

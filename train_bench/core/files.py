@@ -18,10 +18,10 @@ LARGEST_JSON_BYTES = 64 * 2**20
 """More than 20 times the largest plan of a full-scale campaign."""
 
 MOST_DIGITS = 300
-"""Of a whole number; a float holds a few more."""
+"""Digits of a whole number; a float holds a few more."""
 
 DEEPEST = 64
-"""How many levels of lists and objects may lie inside each other."""
+"""Limit of the levels of lists and objects inside each other."""
 
 
 def write(path: Path, text: str) -> None:

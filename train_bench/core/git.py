@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SOURCE = ("train_bench", "launchers", "references", "conf", "pyproject.toml", "constraints.txt")
-"""What of a checkout a result is made with."""
+"""Parts of a checkout that a result is made with."""
 
 
 def revision(root: Path) -> str | None:

@@ -40,7 +40,7 @@ class Precision(str, Enum):
 
 
 PLACE = re.compile(r"\{\{|\}\}|\{(\w+)\}")
-"""What a word of a command has for a value of its run: `{seed}`; `{{` and `}}` are braces."""
+"""Placeholder in a word of a command for a value of its run: `{seed}`; `{{` and `}}` are braces."""
 
 RANK_MODULES = {
     "train": "train_bench.run.rank",
@@ -49,7 +49,7 @@ RANK_MODULES = {
     "record": "train_bench.equivalence.record",
     "serve": "train_bench.serving.rank",
 }
-"""What a rank starts as, `python -m MODULE PLAN.json INDEX`, by the `work` of its job."""
+"""Module that a rank starts as, `python -m MODULE PLAN.json INDEX`, by the `work` of its job."""
 
 WEIGHTS = "weights"
 """The folder of a campaign that holds the weights of its runs, where they are kept."""
@@ -58,10 +58,10 @@ KEPT_WEIGHTS = "kept_weights"
 """The key under which a log says which files those are, with the sha256 of each."""
 
 EVALUATED = "quality.json"
-"""What ranks that verify leave in their folder: the metrics that the weights give."""
+"""File of ranks that verify, in their folder: the metrics that the weights give."""
 
 OF_A_RUN = ("seed", "run", "rank", "folder", "log", "job", "data_dir")
-"""What stands for a value of the run in a command, besides the keys of hyperparameters."""
+"""Placeholders for values of the run in a command, besides the keys of hyperparameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +189,7 @@ def exit_file(ranks_folder: Path) -> Path:
 
 
 OF_ONE_JOB = ("index", "seed")
-"""What the jobs of a plan differ in."""
+"""Fields in which the jobs of a plan differ."""
 
 PLAN_DIGEST = "plan_digest"
 """The key under which a log has the digest of the plan that its run was given."""

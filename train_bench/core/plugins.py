@@ -23,7 +23,7 @@ GROUPS = {"references": "train_bench.benchmarks", "launchers": "train_bench.laun
 """Kinds, and the entry points that announce them: any name, and a package with the files of one."""
 
 RESERVED = "parts"
-"""What `train_bench.references` and `train_bench.launchers` call the modules that benchmarks, or launchers, share."""
+"""Folder of `train_bench.references` and `train_bench.launchers` with modules that benchmarks, or launchers, share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,7 +105,7 @@ def variables() -> dict[str, str]:
 
 
 def distributions() -> dict[str, tuple[str, str | None]]:
-    """By name, the version of every dependency of train_bench and its references, and the sha256 of its RECORD's file
+    """Version of every dependency of train_bench and its references by its name, and the sha256 of its RECORD's file
     digests; None without a RECORD. Files that are made during installation do not count."""
     installed = {_normal(one.metadata["Name"]): one for one in importlib.metadata.distributions()}
     ours = [*map(_normal, PACKAGES), "train-bench[references]"]

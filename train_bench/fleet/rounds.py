@@ -44,10 +44,10 @@ class Trainings(Protocol):
     """Training command: the words after `train-bench`, one list for each participating node."""
 
     def alone(self, folder: Path) -> list[str]:
-        """On one node, in a new folder."""
+        """Command on one node, in a new folder."""
 
     def together(self, addresses: Sequence[str], folder: Path) -> list[list[str]]:
-        """On several nodes, the first of which leads."""
+        """Commands on several nodes, the first of which leads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

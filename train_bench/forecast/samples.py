@@ -120,7 +120,7 @@ def expect(points: Sequence[Point], rules: BenchmarkRules, batch_size: int) -> S
 
 
 def _from_points(usable: Sequence[Point], rules: BenchmarkRules, batch_size: int, start: float) -> Samples:
-    """At a point, between two, or below all."""
+    """Samples at a point, between two, or below all."""
     sizes = sorted({point.batch_size for point in usable})
     higher = min(size for size in sizes if size >= batch_size)
     lower = max((size for size in sizes if size <= batch_size), default=higher)

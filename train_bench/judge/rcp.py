@@ -31,7 +31,7 @@ from train_bench.progress import Unit
 from train_bench.rules.ruleset import BenchmarkRules, package_folder
 
 VALUES = {unit: f"{unit.value}s to converge" for unit in Unit} | {Unit.EPOCH: "Epochs to converge"}
-"""What a record calls the convergence of its runs; epochs and samples as the official files do."""
+"""Fields of a record for the convergence of its runs; epochs and samples as in the official files."""
 
 SHIPPED = plugins.PACKAGE / "rcp"
 """Folder of the points that come with train_bench."""
@@ -46,7 +46,7 @@ PASS, FAIL, MISSING, NONE, CRASH = "pass", "fail", "missing", "none", "crash"
 FAILED = 1e9
 
 LARGEST_BATCH_SIZE = 2**53
-"""Of a point."""
+"""Largest batch size of a point."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from train_bench.judge.score import Score
 from train_bench.judge.statistics import weighted_geometric_mean
 
 LONGEST_MINUTES = 1e12
-"""Of a reference result: two million years, far from where quotients of times stop being numbers."""
+"""Limit of a reference result: two million years, far from where quotients of times stop being numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -377,7 +377,7 @@ def _malformed(fields: Any) -> tuple[str | None, str]:
 
 
 def _official_time(time_ms: Any) -> str:
-    """What the official parser does with a time: it takes whatever `float` takes."""
+    """Time as the official parser reads it: it takes whatever `float` takes."""
     if isinstance(time_ms, str) and len(time_ms) > LONGEST_TIME:
         return REFUSED
     try:

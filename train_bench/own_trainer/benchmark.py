@@ -61,7 +61,7 @@ ACCUMULATED = "gradient_accumulation_steps"
 """Key that is 1 for a program that does not announce it."""
 
 OF_OTHERS = "s["
-"""How the expression of a rule reads what other lines have said."""
+"""Beginning of a reference to values of other lines in the expression of a rule."""
 
 
 class Benchmark:

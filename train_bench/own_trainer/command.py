@@ -48,19 +48,19 @@ from train_bench.run.rank_state import (
 )
 
 BEAT_SECONDS = 0.5
-"""How often a program is looked at while it gives no signal."""
+"""Period of looking at a program while it gives no signal."""
 
 FIRST_BEAT_SECONDS = 0.1
-"""Likewise, until its clock runs."""
+"""Period of looking at it until its clock runs."""
 
 GRACE_SECONDS = 5.0
-"""How long a program may take to end after its signal; less than whoever signals this process waits."""
+"""Time that a program may take to end after its signal; less than whoever signals this process waits."""
 
 DATA_BEFORE_RUN_START = "data_before_run_start"
 """The key under which a log says so; see `data_watch.Opened`."""
 
 LONGEST_WORDS = 200
-"""Of a program's last line, in the sentence that says how it ended."""
+"""Characters of a program's last line in the sentence that says how it ended."""
 
 WATCHED = frozenset({signal.SIGCHLD, signal.SIGINT, *ENDING})
 

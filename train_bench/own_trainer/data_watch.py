@@ -73,9 +73,9 @@ class DataWatch:
         return Opened(folder=str(self._folder), files=len(early), first=tuple(early[:3]), unknown=unknown)
 
     def in_all(self) -> dict[str, Any]:
-        """Whether the folder was `watched`; the number of its files that were `opened`, null where some may have been
-        missed (`unknown` says why); and the number of other processes of this user that had some open when the watch
-        began (`held`)."""
+        """Findings: True if the folder was `watched`; the number of its files that were `opened`, null where some may
+        have been missed (`unknown` says why); and the number of other processes of this user that had some open when
+        the watch began (`held`)."""
         unknown = self.until(0).unknown
         watched = unknown is None
         if self._grown:

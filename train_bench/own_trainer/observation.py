@@ -21,17 +21,17 @@ OBSERVED = "observed"
 """Key in the record of an attempt."""
 
 SECONDS = ("seconds", "processor_seconds", "clock_processor_seconds")
-"""What adds up over the starts of an attempt; null where the system does not tell."""
+"""Fields that add up over the starts of an attempt; null where the system does not tell."""
 
 RUN_START = b'"run_start"'
 
 BLOCK_BYTES = 2**20
-"""Of the log, read at a time; a longer line is passed over."""
+"""Bytes of the log that are read at a time; a longer line is passed over."""
 
 
 class Observation:
-    """What this process sees of one program, from its construction on. `poll` is called a few times a second while it
-    runs. `path` is the file that gets it; what it holds before is of an earlier start in the same attempt."""
+    """Observation of one program by this process, from its construction on. `poll` is called a few times a second
+    while it runs. `path` is the file that gets it; what it holds before is of an earlier start in the same attempt."""
 
     def __init__(
         self, path: Path, log: Path, data: DataWatch | None, now: Callable[[], float] = time.time
@@ -98,7 +98,7 @@ class Observation:
 
 
 def read(job: Job) -> dict[str, Any]:
-    """What the ranks of a command have observed, as the record of an attempt has it: that of rank 0, and the processor
+    """Observations of the ranks of a command, as the record of an attempt has it: that of rank 0, and the processor
     time of all of them. Empty for a reference, and where one has written nothing."""
     if job.command is None:
         return {}
@@ -119,7 +119,7 @@ def path_of(job: Job, rank: int) -> Path:
 
 
 def _earlier(path: Path) -> dict[str, Any] | None:
-    """What an earlier start has written; None where it has not, or the program wrote something else."""
+    """Content of an earlier start; None where it has written none, or the program wrote something else."""
     found = files.read_object(path)
     valid = (
         type(found.get("started_ms")) is int

@@ -12,10 +12,10 @@ from train_bench.core import files
 from train_bench.own_trainer.program_log import TOKEN
 
 FIRST_ROUND = (6, 1, 0)
-"""Of the training rounds that require the output."""
+"""First of the training rounds that require the output."""
 
 LARGEST_BYTES = 100 * 2**20
-"""Of a result file."""
+"""Bytes of a result file."""
 
 HELD_BYTES = 2**20
 """The last so many of what a program prints before its log begins."""

@@ -24,10 +24,10 @@ ENVIRONMENT = re.compile(
 """Names of variables that change how fast, or what, a program computes; their values are recorded."""
 
 SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSW|CREDENTIAL|AUTH")
-"""What is in no recorded name."""
+"""Words that are in no recorded name."""
 
 LARGEST_BYTES = 16 * 2**20
-"""Of a script or a configuration whose digest is taken; larger files are data or weights."""
+"""Bytes of a script or a configuration whose digest is taken; larger files are data or weights."""
 
 INTERPRETER = re.compile(r"python[0-9.]*")
 

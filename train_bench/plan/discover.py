@@ -56,7 +56,7 @@ def outside_conf() -> tuple[Path, ...]:
 
 
 def conf_of_code() -> tuple[Path, ...]:
-    """Those whose folders have code: Hydra reads their files. Of the others it gets `stated_variants`."""
+    """Folders of configurations beside code, which Hydra reads; of the others it gets `stated_variants`."""
     return tuple(folder for folder in outside_conf() if (folder.parent / "config.py").is_file())
 
 
@@ -128,7 +128,7 @@ class Point:
 
     @property
     def about(self) -> str:
-        """What it is, in a sentence."""
+        """Description, a sentence."""
         point = f"reference convergence point at a global batch of {self.size}"
         return f"{self.base} with the hyperparameters of its {point}."
 

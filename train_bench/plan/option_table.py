@@ -15,7 +15,7 @@ from train_bench.plan.run_config import TRAITS, RunConfig, SubmissionConfig, Sys
 from train_bench.task import BenchmarkConfig, Evaluation
 
 MANDATORY = "???"
-"""What OmegaConf has where a value is to be given."""
+"""OmegaConf's sign for a value that is to be given."""
 
 OF_CAMPAIGNS = "Options"
 """Heading of the options that belong to no benchmark and no launcher."""

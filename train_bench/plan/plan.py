@@ -33,10 +33,10 @@ from train_bench.rules.ruleset import BenchmarkRules, Ruleset
 from train_bench.task import BenchmarkConfig
 
 SILENT_SECONDS = 600.0
-"""How long a rank of a reference may do no step and no collective, unless the user says otherwise."""
+"""Time that a rank of a reference may do no step and no collective, unless the user says otherwise."""
 
 PROGRAM_SILENT_SECONDS = 14_400.0
-"""How long a program of the user's own may neither log nor print, unless the user says otherwise."""
+"""Time that a program of the user's own may neither log nor print, unless the user says otherwise."""
 
 MOST_EVALUATIONS = 100_000
 """More than any benchmark has."""
@@ -367,7 +367,7 @@ def _refuse_what_the_rules_forbid(
 
 
 def _problems_of_command(run_config: RunConfig) -> list[str]:
-    """What is wrong with `drop_caches_command`."""
+    """Problems of `drop_caches_command`."""
     text = str(run_config.drop_caches_command)
     if not run_config.drop_caches:
         return ["drop_caches_command= requires drop_caches=true; add that, or leave drop_caches_command out."]

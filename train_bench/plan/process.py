@@ -25,7 +25,7 @@ GRACE_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
 PR_SET_PDEATHSIG = 1
 TAIL_BYTES = 2**22
-"""Of standard error, where launchers report which rank died."""
+"""End of standard error, where launchers report which rank died."""
 
 
 def rank_argv(job: Job) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 WIDEST = 110
 INDENT = 6
 COLUMN = 38
-"""Where a note begins, beside what it is about."""
+"""Column in which a note begins, beside its subject."""
 
 
 class Formatter(argparse.HelpFormatter):
@@ -57,7 +57,7 @@ def _paragraph(text: str, width: int) -> Iterator[str]:
 
 
 def _column(line: str) -> int:
-    """Where the second of two columns begins; 0 of a line without."""
+    """Beginning of the second of two columns; 0 of a line without."""
     begin = re.match(r"\s+\S+(?: \S+)*\s{2,}(?=\S)", line)
     return begin.end() if begin else 0
 

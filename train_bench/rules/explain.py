@@ -28,7 +28,7 @@ PARAGRAPHS = (
 LONGEST_VALUE = 200
 
 EXCEPTION = re.compile(r"\w+: ")
-"""How the rule of a failure begins whose code could not be carried out."""
+"""Beginning of the rule of a failure whose code could not be carried out."""
 
 
 def explain(failure: Failure) -> str:

@@ -199,4 +199,4 @@ def _numbers_only(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], 
 
 
 OF_NUMBERS = {"times": _numbers_only(operator.mul), "remainder": _numbers_only(operator.mod)}
-"""What compiled rules call instead of `*` and `%`; each raises `TypeError` for what is not a number."""
+"""Functions of compiled rules in place of `*` and `%`; each raises `TypeError` for what is not a number."""

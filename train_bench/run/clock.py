@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SUCCESS, ABORTED = "success", "aborted"
-"""How a run ends, as the log says it."""
+"""Ends of a run, as the log says it."""
 
 NEXT = {
     "nothing": ("init_start",),
@@ -35,7 +35,7 @@ NEXT = {
     "report": ("block_start",),
     "run_stop": (),
 }
-"""What may be said after what. Once the run is decided, `run_stop` follows `report`."""
+"""Calls that may follow each call. Once the run is decided, `run_stop` follows `report`."""
 
 
 class Ranks(Protocol):

@@ -18,7 +18,7 @@ from train_bench.errors import LaunchError
 from train_bench.parallel import Parallel
 
 CLOCK_BOUND_SECONDS = 5.0
-"""How far the clocks of two hosts may be apart: far above what synchronised hosts and a busy machine show,
+"""Tolerance between the clocks of two hosts: far above what synchronised hosts and a busy machine show,
 and below what would confuse the reader of two hosts' files."""
 
 

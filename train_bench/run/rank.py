@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from train_bench.run.checkpoints import Checkpoints
 
 Work = Callable[[Job, Task, Parallel], None]
-"""What a rank does with a task that is not built yet, in place of a timed run."""
+"""Work of a rank with a task that is not built yet, in place of a timed run."""
 
 
 def main(work: Work | None = None) -> None:

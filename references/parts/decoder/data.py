@@ -25,7 +25,7 @@ from train_bench.references.parts.decoder.config import Config
 from train_bench.seeds import derive
 
 NO_TOKEN = -1
-"""What sequences that fill a batch of an evaluation consist of."""
+"""Token of sequences that fill a batch of an evaluation."""
 
 
 def prepare(config: Config, folder: Path, source: Path | None) -> None:

@@ -34,7 +34,7 @@ AT_ONCE = 256
 """Documents that are tokenized together."""
 
 SEEDS = {"train": 20250501, "val": 20250502}
-"""Of generated text."""
+"""Seeds of generated text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

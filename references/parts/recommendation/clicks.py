@@ -18,7 +18,7 @@ STRENGTH = 3
 """Weight of what a pair of categories says together, against what each says alone."""
 
 TURNS = 0
-"""Where the first dense feature has this value, every pair says the opposite."""
+"""Value of the first dense feature with which every pair says the opposite."""
 
 COUNTS = 30
 """Dense features are below this."""

@@ -57,4 +57,4 @@ class Data:
 
 
 TUNABLE = ("data.verify", "data.eval_batch_size", "data.workers", "data.prefetch", "warm_up_steps")
-"""What changes neither the data nor what is learnt."""
+"""Options that change neither the data nor what is learnt."""

@@ -53,7 +53,7 @@ USUAL_NOISE = {"processors": 0.04, "accelerators": 0.01}
 have 0.04 at best, accelerators of one's own less than their clocks differ."""
 
 LIMIT, LIMIT_SECONDS = "start_limit_seconds", 120.0
-"""How long a node may take to answer, and nodes to find each other, unless that option says it."""
+"""Option of the time that a node may take to answer, and nodes to find each other, and its default."""
 
 DETERMINISTIC = "deterministic"
 
@@ -188,7 +188,7 @@ class Training:
         return ["run", *self.words(), with_folder("output", folder)]
 
     def words(self) -> list[str]:
-        """What is the same on all nodes."""
+        """Words that are the same on all nodes."""
         names = [word for word in self.request.overrides if word.partition("=")[0] not in OF_ACCEPTANCE]
         return [*self.request.config_dir, *names, *self.decided(self.request)]
 
@@ -297,7 +297,7 @@ def _completed(request: Request) -> Request:
 
 
 def _job(planned: Plan, training: Training, blocks: int) -> dict[str, Any]:
-    """What every node trains, so that a baseline of something else is known as such."""
+    """Training of every node, so that a baseline of something else is known as such."""
     job = planned.jobs[0]
     trained = {
         "config": {name: value for name, value in job.config.items() if name != "data_dir"},

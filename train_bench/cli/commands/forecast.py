@@ -37,12 +37,12 @@ from train_bench.rules import ruleset
 from train_bench.rules.ruleset import BenchmarkRules
 
 PROBE_SHARE = 0.2
-"""Of the evaluations that a run is expected to need, as many are run to measure the pace."""
+"""Share of the evaluations that a run is expected to need which is run to measure the pace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What a forecast is of. `ranks` are accelerators where it is from published entries; it and `samples_per_unit` are
+    """Subject of a forecast. `ranks` are accelerators where it is from published entries; it and `samples_per_unit` are
     None where nothing says them; `sizes` are those that step times are known of."""
 
     name: str
@@ -286,7 +286,7 @@ def _planned(planned: Plan, pace: Pace) -> Case:
 
 
 def _expected(planned: Plan) -> Samples:
-    """What the reference needs, up to where the plan's own schedule ends."""
+    """Samples that the reference needs, up to where the plan's own schedule ends."""
     rules = ruleset.load(planned.ruleset).benchmark(planned.benchmark)
     points = rcp.load(rules, discover.rcp_folders())
     size = planned.jobs[0].config["hyperparameters"]["global_batch_size"]

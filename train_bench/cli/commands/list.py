@@ -79,7 +79,7 @@ def _launchers() -> list[dict[str, Any]]:
 
 
 def _matching(listed: Sequence[dict[str, Any]], words: Sequence[str]) -> list[dict[str, Any]]:
-    """Those that every word is a scale or a part of the name of."""
+    """Variants that every word is a scale or a part of the name of."""
     return [one for one in listed if all(_matches(one, word) for word in words)]
 
 

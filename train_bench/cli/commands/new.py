@@ -25,7 +25,7 @@ TRAINERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "lightning": ("Lightning", ("torch", "lightning")),
     "transformers": ("the Trainer of Transformers", ("torch", "transformers", "accelerate")),
 }
-"""What a trainer is made with, and the packages that it needs besides train_bench."""
+"""Library of a trainer by its flag, and the packages that it needs besides train_bench."""
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 

@@ -83,7 +83,7 @@ def _as_json(planned: Plan) -> dict[str, Any]:
 
 
 def _values(job: Job) -> dict[str, Any]:
-    """What stands for names in the command of a run, but for what differs from rank to rank."""
+    """Values of the names in the command of a run, but for what differs from rank to rank."""
     return {
         **{key: value for key, value in job.config["hyperparameters"].items() if value is not None},
         "seed": job.seed,

@@ -109,7 +109,7 @@ def _refuse(options: argparse.Namespace, paths: int) -> None:
 
 
 def _of_paths(paths: Sequence[Path], options: argparse.Namespace) -> Answer:
-    """What is there is read; nothing is run."""
+    """Read the profiles that are there; nothing is run."""
     profiles = [path / "profile.json" if path.is_dir() else path for path in paths]
     if len(paths) > 2:
         content = several.side_by_side([difference.read(path) for path in profiles])
@@ -172,8 +172,8 @@ def _of_request(request: Request, options: argparse.Namespace) -> Answer:
 
 
 def _tell_minutes(rows: Sequence[dict[str, Any]], request: Request) -> None:
-    """What a step less does to the score, where reference convergence points say how many steps there are: the mean of
-    single runs, and between which 80 % of them lie."""
+    """Print the effect of a step less on the score, where reference convergence points say how many steps there are:
+    the mean of single runs, and between which 80 % of them lie."""
     config = request.config.benchmark
     rules = ruleset.load(config.ruleset).benchmark(config.benchmark)
     batch = config.hyperparameters.global_batch_size

@@ -30,11 +30,11 @@ from train_bench.report.console import make_console, print_line
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 VERSION = re.compile(r"[0-9][A-Za-z0-9!+_-]*(\.[A-Za-z0-9+_-]*[0-9][A-Za-z0-9+_-]*)*")
-"""Of packages: nothing that pip takes for an option, an address, or a file of the current folder (`1.zip`)."""
+"""Version of a package: nothing that pip takes for an option, an address, or a file of the current folder (`1.zip`)."""
 
 NOT_WHEELS = ("train-bench", "horovod", "deepspeed")
-"""What is not installed from an index: this program, which is the one that is installed here, and what is
-built on each machine."""
+"""Packages that are not installed from an index: this program, which is the one that is installed here, and those that
+are built on each machine."""
 
 BINARY = ("--only-binary", ":all:", "--no-binary", "antlr4-python3-runtime")
 """Wheels; but for one package that Hydra needs and that has none, which every installation of train_bench builds."""

@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
 def reviewed(
     paths: Sequence[Path], ruleset: str | None, published: Path | None = None
 ) -> tuple[dict[str, Any], Judged]:
-    """What `--json` prints of everything below `paths`, and the judgements."""
+    """Content of `--json` for everything below `paths`, and the judgements."""
     judged = judge_options.judged_tree(paths, ruleset, published, judge=round_review.judge_closely)
     content = _reviewed(round_review.compare_with_previous_round(judged.entries))
     return content | {"unjudged": list(judged.unjudged), "skipped": list(judged.skipped)}, judged

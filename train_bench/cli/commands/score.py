@@ -77,8 +77,8 @@ def _percent(text: str) -> float:
 
 
 def _runs_needed(score: Score, percent: float) -> int | None:
-    """How many runs the interval of their mean takes to be give or take so much of it; None where that is unknown,
-    or nobody would do them."""
+    """Number of runs that the interval of their mean takes to be give or take so much of it; None where that is
+    unknown, or nobody would do them."""
     runs = [run for run in without_copies(score.runs) if run.converged and run.minutes is not None]
     minutes = [run.minutes for run in without_repeated_seeds(runs) if run.minutes is not None]
     if len(minutes) < 2 or only_seed(runs) is not None:

@@ -74,7 +74,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 class Pages:
-    """What is served. Folders are found anew for each question and named by digests: no address names a file."""
+    """Served pages. Folders are found anew for each question and named by digests: no address names a file."""
 
     def __init__(self, folder: Path | None, store: Path, ruleset: str | None) -> None:
         self._folder, self._store, self._ruleset = folder, store, ruleset
@@ -195,7 +195,7 @@ def _folders_below(top: Path) -> Iterator[Path]:
 
 
 def _results_of(store: Path) -> dict[str, dict[str, Any]]:
-    """What a store says of each result, by its folder."""
+    """Facts of each result of a store, by its folder."""
     from train_bench.store.history import select
 
     query = "SELECT folder, began, coalesce(variant, benchmark), valid, score_minutes FROM entries"
@@ -211,7 +211,7 @@ def _results_of(store: Path) -> dict[str, dict[str, Any]]:
 
 
 def _folders_of(store: Path) -> list[Path]:
-    """Those of a store, the latest first."""
+    """Folders of a store, the latest first."""
     from train_bench.store.history import select
 
     _, rows = select(store, "SELECT folder FROM entries ORDER BY began DESC, folder")

@@ -31,7 +31,7 @@ BUDGET_MARKS = ("(max_minutes=", "(stop_when=")
 Attempt = Mapping[str, Any]
 
 Changes = Callable[[str, Mapping[str, Any], int], Sequence[str]]
-"""What a configuration for so many ranks has changed of a benchmark as it is defined here; raises `RequestError` where
+"""Changes of a configuration for so many ranks to a benchmark as it is defined here; raises `RequestError` where
 it is none of that benchmark."""
 
 

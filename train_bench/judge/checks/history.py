@@ -22,7 +22,7 @@ CLOCKS_MS = 60_000
 """Largest tolerated difference between the clocks of two hosts."""
 
 SHARE, SECONDS = 0.05, 5.0
-"""By which a run may exceed its attempt, whose times are in whole seconds."""
+"""Tolerance by which a run may exceed its attempt, whose times are in whole seconds."""
 
 
 def check_attempt_times(case: EntryCase, record: RunRecord) -> Iterator[Finding]:

@@ -25,7 +25,7 @@ OBSERVED = "observed"
 CLOCK_SECONDS = "clock_seconds"
 
 SHARE, SECONDS = 0.05, 2.5
-"""By which the log and another clock may differ, as for the launching process."""
+"""Tolerance between the log and another clock, as for the launching process."""
 
 STEP_SECONDS, WANTED_SHARE = 5e-5, 0.3
 """Processor time of a training step, and share of a run for which its processes want a processor, below which both
@@ -33,7 +33,7 @@ together are next to nothing: the call of one kernel takes 5 microseconds, and a
 steps does little else."""
 
 SMALLEST_STEP_SECONDS = 2.5e-5
-"""Likewise, where no data were opened."""
+"""Smallest time of a step where no data were opened."""
 
 BUSY_SHARE = 0.02
 """Share of a run on a machine without accelerators in which its processes compute."""
@@ -42,7 +42,7 @@ MOST_LOST = 0.95
 """Share of the processors' time, lost to other processes, above which nothing more is allowed for."""
 
 SHORTEST_SECONDS = 1.0
-"""Of a run whose share can be told."""
+"""Duration of a run from which on its share can be told."""
 
 COUNTED = 0.1, 0.5
 """Share and seconds by which two readings of processor time differ."""
@@ -50,7 +50,7 @@ COUNTED = 0.1, 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What was observed of one run; None for what could not be. `processor_seconds` are of the whole life of its
+    """Observations of one run; None for those that were not possible. `processor_seconds` are of the whole life of its
     processes, `clock_processor_seconds` those after `run_start`, an upper bound. `opened` is the number of data files
     that were opened in `folder`, `held` that of other processes that had some open before."""
 

@@ -22,7 +22,7 @@ NEAR = 1.15
 """Factor within which an epoch has as many samples in a log as in the data; some leave out incomplete batches."""
 
 AHEAD = timedelta(days=1)
-"""By so much a clock may be ahead of ours."""
+"""Tolerance by which a clock may be ahead of ours."""
 
 UNITS = {"seconds": 1000.0, "microseconds": 1e-3, "nanoseconds": 1e-6}
 """Milliseconds in a number of another unit."""
@@ -95,7 +95,8 @@ def _began(ruleset: str) -> datetime:
 
 
 def _no_initialisation(case: LogCase) -> Iterator[Finding]:
-    """Of 930 published entries none took less than 0.6 s. A program of the user's own is asked elsewhere."""
+    """Initialisation in 0 ms: of 930 published entries none took less than 0.6 s. Programs of users are asked
+    elsewhere."""
     if case.record.init_minutes == 0 and not case.of_command:
         message = (
             "init_start and init_stop have the same time; no published run builds its model in 0 ms. Log init_start "

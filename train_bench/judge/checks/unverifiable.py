@@ -47,7 +47,7 @@ def logged_keys(log: Log) -> frozenset[str]:
 
 
 def program_facts(log: Log, record: RunRecord) -> ProgramFacts:
-    """What a program has logged of its ranks: through `Benchmark`, else by the numbers of nodes and accelerators."""
+    """Facts of its ranks that a program has logged through `Benchmark`, else by numbers of nodes and accelerators."""
     kept = (PROGRAM_RANKS, PRECISION, NODES, PROCESSOR_WAIT)
     last = {event.key: event.value for event in log.events.of(*kept)}
     waited = mapping(last.get(PROCESSOR_WAIT))

@@ -29,7 +29,7 @@ from train_bench.rules.allowed import CLOSED
 ENOUGH = 4
 MUCH_SLOWER = 1.3
 MUCH_FASTER = 0.5
-"""Of the 930 published entries with as many peers the fastest takes 0.67 times their median."""
+"""Suspicious share of the peers' median; the fastest of 930 published entries with as many takes 0.67 times it."""
 
 BEYOND_THE_BEST = 10.0
 """Samples per second of an accelerator over those of the best published entry of the benchmark that are asked for."""

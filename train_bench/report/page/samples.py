@@ -51,7 +51,7 @@ class Samples:
 
 
 def read(folder: Path, runs: Sequence[Mapping[str, Any]]) -> Samples | None:
-    """Those of the first run that has some, converged ones first; None where no run has any."""
+    """Samples of the first run that has some, converged ones first; None where no run has any."""
     for run in sorted(runs, key=lambda run: not run["converged"]):
         path = samples_file(folder, run["index"])
         if path.is_file():
