@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, record_function
 
+from train_bench.core.variables import variable
 from train_bench.profile.classes import FRAMEWORK, class_of
 
 PHASE = "phase:"
@@ -174,15 +174,6 @@ def _activities(cuda: bool) -> list[ProfilerActivity]:
     return [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet() -> AbstractContextManager[None]:
     """Context: suppress output of the profiler's library without a GPU."""
-    before = os.environ.get("KINETO_LOG_LEVEL")
-    os.environ["KINETO_LOG_LEVEL"] = "99"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["KINETO_LOG_LEVEL"]
-        else:
-            os.environ["KINETO_LOG_LEVEL"] = before
+    return variable("KINETO_LOG_LEVEL", "99")

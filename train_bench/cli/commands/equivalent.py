@@ -39,6 +39,7 @@ from train_bench.compare.equal_convergence import MARGIN, equal_convergence
 from train_bench.core import files
 from train_bench.core.digits import distinct
 from train_bench.core.job import Job, Precision
+from train_bench.core.variables import variable
 from train_bench.equivalence import compare, recording
 from train_bench.errors import LaunchError, RequestError, UnknownName
 from train_bench.judge.tree import judge_folder
@@ -387,11 +388,5 @@ def _first_on_path(folder: Path | None) -> Iterator[None]:
         yield
         return
     before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), before)))
-    try:
+    with variable("PYTHONPATH", os.pathsep.join(filter(None, (str(folder), before)))):
         yield
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
