@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from train_bench.cli import campaign_paths
+from train_bench.cli import campaign_paths, shared_options
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import INVALID, VALID, state
 from train_bench.errors import NoLogs
@@ -21,7 +21,7 @@ from train_bench.serving import folders
 def parser_of_paths(verb: str, description: str | None) -> argparse.ArgumentParser:
     parser = Parser(f"train-bench {verb}", description=description)
     campaign_paths.add_argument(parser)
-    parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
+    shared_options.add_ruleset(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     parser.add_argument(
         "--published",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.campaign import ab
-from train_bench.cli import campaign_paths, result_output
+from train_bench.cli import campaign_paths, result_output, shared_options
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import CANNOT_TELL, INVALID, VALID, fail, state
 from train_bench.compare import campaign_table, comparison, gate
@@ -147,7 +147,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="WORD",
         help="(more than two) only rows with this word, of a name, a date, a difference or a verdict; may be repeated",
     )
-    parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
+    shared_options.add_ruleset(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     parser.add_argument("--to", type=Path, metavar="FILE", help="also a page, with the answers first")
     parser.add_argument(
@@ -176,11 +176,7 @@ def _parser() -> argparse.ArgumentParser:
         help="compare each DIR with the last valid campaigns below this folder, of the same task and system, that "
         "began before it; may be repeated. Without a folder: with those of the store, after the last DIR",
     )
-    parser.add_argument(
-        "--store",
-        metavar="FILE",
-        help="(--against-history) the store; that in the user's data folder without it",
-    )
+    shared_options.add_store(parser, with_option="--against-history")
     parser.add_argument(
         "--last", type=int, metavar="K", help="(--against-history) how many campaigns, 10 by default"
     )
@@ -196,8 +192,7 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
         )
     if options.baseline != campaign_table.FIRST and options.fail_if_slower is not None:
         raise RequestError("--fail-if-slower compares with the first campaign; leave --baseline out.")
-    if options.to is not None and (options.to.name == "" or options.to.is_dir()):
-        raise RequestError(f"--to is '{options.to}'; give the name of a file, for example page.html.")
+    shared_options.refuse_no_file(options.to, "page.html")
     for option in ("sequential", "against_history"):
         if getattr(options, option) not in (None, False) and options.fail_if_slower is None:
             raise RequestError(f"--{option.replace('_', '-')} needs --fail-if-slower PERCENT.")

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from train_bench.cli import shared_options
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import VALID
 from train_bench.core import files
@@ -68,8 +69,7 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
         raise RequestError(
             "--to is the page of the history, and --sql another question; leave one of them out."
         )
-    if options.to is not None and (options.to.name == "" or options.to.is_dir()):
-        raise RequestError(f"--to is '{options.to}'; give the name of a file, for example history.html.")
+    shared_options.refuse_no_file(options.to, "history.html")
     if options.price_per_hour and options.to is None:
         raise RequestError("--price-per-hour is for the page; add --to FILE, or leave it away.")
 
@@ -86,19 +86,12 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "filters", nargs="*", metavar="NAME=VALUE", help=f"only results of which this holds: {names}"
     )
-    parser.add_argument(
-        "--store", metavar="FILE", help="the store; that in the user's data folder without it"
-    )
+    shared_options.add_store(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="one row for each result, as comma-separated values")
     form.add_argument("--json", action="store_true", help="one JSON object on standard output")
     form.add_argument("--to", type=Path, metavar="FILE", help="a page, for example history.html")
-    parser.add_argument(
-        "--price-per-hour",
-        default="",
-        metavar="PRICE",
-        help="(--to) of a whole system; or SYSTEM=PRICE,... for each",
-    )
+    shared_options.add_price(parser, with_option="--to")
     parser.add_argument(
         "--sql", metavar="SELECT", help="a query of your own; the tables are entries and logs"
     )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from train_bench.cli import campaign_paths, judge_options
+from train_bench.cli import campaign_paths, judge_options, shared_options
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import INVALID, VALID, state
 from train_bench.core.escape import plain
@@ -45,10 +45,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         metavar="DIR",
         help=f"campaigns, sweeps, rounds or folders above, {campaign_paths.HELP}",
     )
-    parser.add_argument(
-        "--store", metavar="FILE", help="the store; that in the user's data folder without it"
-    )
-    parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
+    shared_options.add_store(parser)
+    shared_options.add_ruleset(parser)
     parser.add_argument(
         "--forget-missing", action="store_true", help="remove what the store has of folders without a log"
     )
@@ -102,14 +100,13 @@ def _options_of_published(arguments: Sequence[str]) -> argparse.Namespace:
         help="checkout of a round (SUBMITTER/results/SYSTEM/BENCHMARK/result_*.txt, SUBMITTER/systems/SYSTEM.json)",
     )
     parser.add_argument("--to", type=Path, required=True, metavar="FILE", help="the table, made anew")
-    parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
+    shared_options.add_ruleset(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     return parser.parse_args(arguments)
 
 
 def _published(options: argparse.Namespace) -> int:
-    if options.to.name == "" or options.to.is_dir():
-        raise RequestError(f"--to is '{options.to}'; give the name of a file, for example published.csv.")
+    shared_options.refuse_no_file(options.to, "published.csv")
     derived = derive.derive(options.rounds, options.ruleset)
     published_entries.write(options.to, derived.entries)
     rounds = sorted({entry.round for entry in derived.entries})

@@ -7,9 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from train_bench.campaign import status
-from train_bench.cli import campaign_paths, judge_options
+from train_bench.cli import campaign_paths, judge_options, shared_options
 from train_bench.cli.arguments import Parser
-from train_bench.errors import RequestError
 from train_bench.judge import summary
 from train_bench.judge.tree import Judged
 from train_bench.plan import discover
@@ -24,17 +23,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--to", type=Path, required=True, metavar="FILE", help="the page, for example report.html"
     )
-    parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
-    parser.add_argument(
-        "--price-per-hour",
-        default="",
-        metavar="PRICE",
-        help="of a whole system; or SYSTEM=PRICE,... for each",
-    )
+    shared_options.add_ruleset(parser)
+    shared_options.add_price(parser)
     judge_options.summary_options(parser)
     options = parser.parse_args(arguments)
-    if options.to.name == "" or options.to.is_dir():
-        raise RequestError(f"--to is '{options.to}'; give the name of a file, for example report.html.")
+    shared_options.refuse_no_file(options.to, "report.html")
     prices = read_prices(options.price_per_hour)
     judged = [(path, judge_options.judged_tree((path,), options.ruleset)) for path in options.paths]
     refuse_unknown(prices, {entry.score.system for _, tree in judged for entry in tree.entries})

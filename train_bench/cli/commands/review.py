@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from train_bench.cli import judge_options, result_output
+from train_bench.cli import judge_options, result_output, shared_options
 from train_bench.compare.campaign_table import began
 from train_bench.core import files
 from train_bench.core.digits import distinct
-from train_bench.errors import RequestError
 from train_bench.forecast import certainty
 from train_bench.judge import rcp
 from train_bench.judge.entry import Judgement, common_batch_size
@@ -31,8 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = judge_options.parser_of_paths("review", __doc__)
     parser.add_argument("--to", type=Path, metavar="FILE", help="also a page, for example review.html")
     options = parser.parse_args(arguments)
-    if options.to is not None and (options.to.name == "" or options.to.is_dir()):
-        raise RequestError(f"--to is '{options.to}'; give the name of a file, for example review.html.")
+    shared_options.refuse_no_file(options.to, "review.html")
     content, judged = reviewed(options.paths, options.ruleset, options.published)
     if options.to is not None:
         files.write(options.to, review_page(content, options.paths))

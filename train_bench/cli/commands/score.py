@@ -8,7 +8,7 @@ from dataclasses import asdict
 from statistics import fmean
 
 from train_bench.campaign import status
-from train_bench.cli import judge_options, result_output
+from train_bench.cli import judge_options, result_output, shared_options
 from train_bench.compare.independence import only_seed, without_copies, without_repeated_seeds
 from train_bench.judge import statistics, summary
 from train_bench.judge.score import Score
@@ -28,12 +28,7 @@ def main(arguments: Sequence[str]) -> int:
         metavar="PERCENT",
         help="say how many seeds the 95 %% interval of the mean needs to be give or take so much of it",
     )
-    parser.add_argument(
-        "--price-per-hour",
-        default="",
-        metavar="PRICE",
-        help="of a whole system, or SYSTEM=PRICE,... for each: the cost of training to the target",
-    )
+    shared_options.add_price(parser)
     judge_options.summary_options(parser)
     options = parser.parse_args(arguments)
     prices = read_prices(options.price_per_hour)

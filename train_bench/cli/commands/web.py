@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.campaign import catalogue
-from train_bench.cli import campaign_paths, serve
+from train_bench.cli import campaign_paths, serve, shared_options
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import VALID
 from train_bench.errors import RequestError, TrainBenchError
@@ -63,13 +63,11 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         metavar="DIR",
         help="campaigns, rounds or folders above; without it the latest results of the store",
     )
-    parser.add_argument(
-        "--store", metavar="FILE", help="the store; that in the user's data folder without it"
-    )
+    shared_options.add_store(parser)
     parser.add_argument(
         "--port", type=int, default=PORT, metavar="N", help=f"{PORT} without it; 0: any that is free"
     )
-    parser.add_argument("--ruleset", help="round whose rules hold, where the folders do not say it")
+    shared_options.add_ruleset(parser)
     return parser.parse_args(arguments)
 
 
