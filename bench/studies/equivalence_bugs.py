@@ -556,18 +556,24 @@ def target_sign(_: str) -> None:
     nn.functional.mse_loss = lambda velocity, wanted: proper(velocity, -wanted)  # type: ignore[assignment]
 
 
+def _samples(part: str, change: Callable[..., tuple[Any, ...]]) -> None:
+    """Have the data sets of flux1 give what `change` makes of what the method `part` gives: it is called with that, the
+    data set and the arguments of the method."""
+    batches = _flux("data").BatchSet
+    proper = getattr(batches, part)
+    setattr(batches, part, lambda self, *given: change(proper(self, *given), self, *given))
+
+
 def dropped_in_evaluation(_: str) -> None:
     """Prompts are dropped in an evaluation as in training."""
-    batches = _flux("data").BatchSet
-    proper = batches._evaluated
 
-    def evaluated(self: Any, index: int) -> Any:
-        text, pooled, *others = proper(self, index)
-        if np.random.default_rng(index).random() < self.config.data.drop_prompts:
-            text, pooled = self.empty
+    def dropped(sample: Any, data: Any, index: int) -> Any:
+        text, pooled, *others = sample
+        if np.random.default_rng(index).random() < data.config.data.drop_prompts:
+            text, pooled = data.empty
         return text, pooled, *others
 
-    batches._evaluated = evaluated
+    _samples("_evaluated", dropped)
 
 
 def never_dropped(reference: str) -> None:
@@ -581,53 +587,45 @@ def never_dropped(reference: str) -> None:
 
 def times_of_a_normal(_: str) -> None:
     """Times are logistic functions of a normal, as other flow models draw them."""
-    batches = _flux("data").BatchSet
-    proper = batches._trained
 
-    def trained(self: Any, index: int, position: int) -> Any:
-        *others, _ = proper(self, index, position)
+    def timed(sample: Any, data: Any, index: int, position: int) -> Any:
+        *others, _ = sample
         return *others, 1 / (1 + np.exp(-np.random.default_rng(position).standard_normal()))
 
-    batches._trained = trained
+    _samples("_trained", timed)
 
 
 def latents_of_the_mean(_: str) -> None:
     """Latents are the encoder's means, without their deviation."""
-    batches = _flux("data").BatchSet
-    proper = batches._drawn
 
-    def drawn(self: Any, index: int, rng: Any) -> Any:
-        _, noise = proper(self, index, rng)
-        mean = _flux("data")._numbers(self.stored.part(index, 2))
-        given = self.config.data
+    def without_deviation(drawn: Any, data: Any, index: int, rng: Any) -> Any:
+        _, noise = drawn
+        mean = _flux("data")._numbers(data.stored.part(index, 2))
+        given = data.config.data
         return np.float32(given.scale) * (mean - np.float32(given.shift)), noise
 
-    batches._drawn = drawn
+    _samples("_drawn", without_deviation)
 
 
 def scaled_before_shifted(_: str) -> None:
     """A latent is scaled first and shifted then."""
-    batches = _flux("data").BatchSet
-    proper = batches._drawn
 
-    def drawn(self: Any, index: int, rng: Any) -> Any:
-        latent, noise = proper(self, index, rng)
-        given = self.config.data
+    def scaled_first(drawn: Any, data: Any, index: int, rng: Any) -> Any:
+        latent, noise = drawn
+        given = data.config.data
         return latent + np.float32((given.scale - 1) * given.shift), noise
 
-    batches._drawn = drawn
+    _samples("_drawn", scaled_first)
 
 
 def late_timesteps(_: str) -> None:
     """Timesteps of the evaluation are counted from 1."""
-    batches = _flux("data").BatchSet
-    proper = batches._evaluated
 
-    def evaluated(self: Any, index: int) -> Any:
-        *others, time = proper(self, index)
-        return *others, time + 1 / self.config.data.timesteps
+    def later(sample: Any, data: Any, index: int) -> Any:
+        *others, time = sample
+        return *others, time + 1 / data.config.data.timesteps
 
-    batches._evaluated = evaluated
+    _samples("_evaluated", later)
 
 
 def gradients_of_one_rank(reference: str) -> None:
