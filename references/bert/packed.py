@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from train_bench.references.parts import prepared
+from train_bench.references.parts.fingerprint import mapped
 
 FORMAT = 1
 
@@ -106,5 +107,5 @@ class Examples:
         """The row of an example."""
         file = int(np.searchsorted(self._ends, index, side="right"))
         if file not in self._maps:
-            self._maps[file] = np.memmap(self._paths[file], dtype=self.rows, mode="r")
+            self._maps[file] = mapped(self._paths[file], self.rows)
         return self._maps[file][index - int(self._ends[file])]

@@ -20,6 +20,7 @@ import numpy as np
 from train_bench.core import files
 from train_bench.errors import RequestError, WriteError
 from train_bench.references.parts import prepared
+from train_bench.references.parts.fingerprint import mapped
 
 FORMAT = 1
 
@@ -149,7 +150,7 @@ class Recordings:
         if number not in self._maps:
             path = pack_path(self._folder, self._split, int(number))
             try:
-                self._maps[number] = np.memmap(path, dtype="<i2", mode="r")
+                self._maps[number] = mapped(path, "<i2")
             except (OSError, ValueError) as error:
                 raise RequestError(
                     f"{path} cannot be read: {error}. Remove {self._folder} and prepare again."

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from train_bench.references.parts import prepared
+from train_bench.references.parts.fingerprint import mapped
 
 FORMAT = 1
 
@@ -91,7 +92,7 @@ class Sequences:
         while place < stop:
             file = int(np.searchsorted(self._ends, place, side="right"))
             if file not in self._maps:
-                self._maps[file] = np.memmap(self._paths[file], dtype=self._kind, mode="r")
+                self._maps[file] = mapped(self._paths[file], self._kind)
             first = int(self._ends[file - 1]) if file else 0
             piece = self._maps[file][place - first : stop - first]
             pieces.append(piece)
