@@ -1,8 +1,8 @@
 """Share of the timed window that a rank waits for data, for each reference at its mini scale.
 
 A run goes through harness, log and task as always, for a few evaluations. Every wait of the training process for
-a `DataLoader`, with loader processes or without, is added up, from `run_start` to `run_stop`. The last line is
-the largest share.
+a batch, with loader processes or without, is added up, from `run_start` to `run_stop`. The last line is the largest
+share.
 
     python bench/input_pipeline.py [VARIANT ...] [option=value ...]
 
@@ -20,14 +20,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import cattrs
 from planned import first, one_run
-from torch.utils.data import dataloader
 
 from train_bench.core.job import Job
 from train_bench.launchers.inline import parallel as inline
 from train_bench.plan import discover
+from train_bench.references.parts import loading
 from train_bench.run.events import Log, wall_clock_ms
 from train_bench.run.timed_run import timed_run
 
@@ -70,21 +72,17 @@ def _run(job: Job) -> tuple[float, float]:
 def _stopwatch() -> Iterator[list[float]]:
     """The seconds of every wait for the next batch of any loader of this process."""
     waits: list[float] = []
-    loaders = dataloader._BaseDataLoaderIter
-    take = loaders.__next__
+    proper = loading.Record.of
 
-    def timed(self: dataloader._BaseDataLoaderIter) -> object:
+    def timed(batches: Iterator[Any]) -> Iterator[Any]:
         start = time.perf_counter()
-        try:
-            return take(self)
-        finally:
+        for batch in batches:
             waits.append(time.perf_counter() - start)
+            yield batch
+            start = time.perf_counter()
 
-    loaders.__next__ = timed
-    try:
+    with patch.object(loading.Record, "of", lambda self, batches: proper(self, timed(batches))):
         yield waits
-    finally:
-        loaders.__next__ = take
 
 
 if __name__ == "__main__":

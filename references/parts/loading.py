@@ -71,7 +71,7 @@ class Loader:
         self,
         samples: Samples,
         sampler: Iterable[Any],
-        loading: DataLoader,
+        loading: Iterable[tuple[Any, Any]],
         *,
         numbers: Callable[[Any], np.ndarray],
         padding_from: int | None,
@@ -111,8 +111,11 @@ def loader(
     workers = config.workers
     if workers is None:
         workers = max(1, torch.get_num_threads() - 1) if device.type == "cuda" else 0
+    batches = _WithItems(samples, collate)
+    if workers == 0 and device.type == "cpu":
+        return Loader(samples, sampler, _Here(batches, sampler), numbers=numbers, padding_from=padding_from)
     loading = DataLoader(
-        _WithItems(samples, collate),
+        batches,
         batch_size=None,
         sampler=sampler,
         collate_fn=_unchanged,
@@ -134,6 +137,18 @@ class _WithItems(Dataset):
         if self._collate is None:
             return items, self._samples[items]
         return items, self._collate([self._samples[item] for item in items])
+
+
+class _Here:
+    """Batches made in this thread when they are asked for. What a DataLoader without processes does besides takes as
+    long as a small batch."""
+
+    def __init__(self, batches: _WithItems, sampler: Iterable[Any]) -> None:
+        self._batches, self._sampler = batches, sampler
+
+    def __iter__(self) -> Iterator[tuple[list[Any], Any]]:
+        torch.empty((), dtype=torch.int64).random_()  # from torch's generator as by each pass of a DataLoader
+        return map(self._batches.__getitem__, iter(self._sampler))
 
 
 def _unchanged(made: Any) -> Any:

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from train_bench.references.parts import loading
 
 
 @pytest.mark.parametrize(
-    ("workers", "device", "processes"), [(None, "cpu", 0), (None, "cuda", 2), (0, "cuda", 0), (1, "cpu", 1)]
+    ("workers", "device", "processes"), [(None, "cuda", 2), (0, "cuda", 0), (1, "cpu", 1)]
 )
 def test_without_a_number_loading_takes_the_processors_that_training_leaves(
     monkeypatch: pytest.MonkeyPatch, workers: int | None, device: str, processes: int
@@ -22,8 +23,28 @@ def test_without_a_number_loading_takes_the_processors_that_training_leaves(
     loader = loading.loader(
         Doubled(), SimpleNamespace(workers=workers, prefetch=2), torch.device(device), [[0, 1]]
     )
+    assert isinstance(loader.loading, DataLoader)
     assert loader.loading.num_workers == processes
     assert loader.loading.pin_memory == (device == "cuda")
+
+
+@pytest.mark.parametrize("workers", [None, 0])
+def test_on_a_cpu_a_pass_without_processes_is_made_here_and_draws_as_one_of_a_data_loader(
+    workers: int | None,
+) -> None:
+    order = [[3, 1], [0, 5]]
+    loader = loading.loader(
+        Doubled(), SimpleNamespace(workers=workers, prefetch=2), torch.device("cpu"), order, collate=list
+    )
+    plain = DataLoader(Doubled(), batch_size=None, sampler=order, collate_fn=list)  # type: ignore[arg-type]
+    drawn, passes = [], []
+    for each in (loader, plain):
+        torch.manual_seed(1)
+        passes.append([list(each), list(each)])
+        drawn.append(torch.rand(3))
+    assert not isinstance(loader.loading, DataLoader)
+    assert passes[0] == passes[1] == 2 * [[[6, 2], [0, 10]]]
+    assert torch.equal(drawn[0], drawn[1])
 
 
 class Doubled:
