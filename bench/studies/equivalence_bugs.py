@@ -567,10 +567,11 @@ def _samples(part: str, change: Callable[..., tuple[Any, ...]]) -> None:
 def dropped_in_evaluation(_: str) -> None:
     """Prompts are dropped in an evaluation as in training."""
 
-    def dropped(sample: Any, data: Any, index: int) -> Any:
-        text, pooled, *others = sample
-        if np.random.default_rng(index).random() < data.config.data.drop_prompts:
-            text, pooled = data.empty
+    def dropped(batch: Any, data: Any, indices: Any) -> Any:
+        text, pooled, *others = batch
+        for row, index in enumerate(indices):
+            if np.random.default_rng(index).random() < data.config.data.drop_prompts:
+                text[row], pooled[row] = data.empty
         return text, pooled, *others
 
     _samples("_evaluated", dropped)
@@ -588,9 +589,10 @@ def never_dropped(reference: str) -> None:
 def times_of_a_normal(_: str) -> None:
     """Times are logistic functions of a normal, as other flow models draw them."""
 
-    def timed(sample: Any, data: Any, index: int, position: int) -> Any:
-        *others, _ = sample
-        return *others, 1 / (1 + np.exp(-np.random.default_rng(position).standard_normal()))
+    def timed(batch: Any, data: Any, items: Any) -> Any:
+        *others, _ = batch
+        normals = [np.random.default_rng(position).standard_normal() for _, position in items]
+        return *others, (1 / (1 + np.exp(-np.array(normals)))).astype(np.float32)
 
     _samples("_trained", timed)
 
@@ -598,11 +600,10 @@ def times_of_a_normal(_: str) -> None:
 def latents_of_the_mean(_: str) -> None:
     """Latents are the encoder's means, without their deviation."""
 
-    def without_deviation(drawn: Any, data: Any, index: int, rng: Any) -> Any:
+    def without_deviation(drawn: Any, data: Any, mean: Any, logvar: Any, normals: Any) -> Any:
         _, noise = drawn
-        mean = _flux("data")._numbers(data.stored.part(index, 2))
         given = data.config.data
-        return np.float32(given.scale) * (mean - np.float32(given.shift)), noise
+        return np.float32(given.scale) * (_flux("data")._numbers(mean) - np.float32(given.shift)), noise
 
     _samples("_drawn", without_deviation)
 
@@ -610,7 +611,7 @@ def latents_of_the_mean(_: str) -> None:
 def scaled_before_shifted(_: str) -> None:
     """A latent is scaled first and shifted then."""
 
-    def scaled_first(drawn: Any, data: Any, index: int, rng: Any) -> Any:
+    def scaled_first(drawn: Any, data: Any, mean: Any, logvar: Any, normals: Any) -> Any:
         latent, noise = drawn
         given = data.config.data
         return latent + np.float32((given.scale - 1) * given.shift), noise
@@ -621,9 +622,9 @@ def scaled_before_shifted(_: str) -> None:
 def late_timesteps(_: str) -> None:
     """Timesteps of the evaluation are counted from 1."""
 
-    def later(sample: Any, data: Any, index: int) -> Any:
-        *others, time = sample
-        return *others, time + 1 / data.config.data.timesteps
+    def later(batch: Any, data: Any, indices: Any) -> Any:
+        *others, times = batch
+        return *others, times + np.float32(1 / data.config.data.timesteps)
 
     _samples("_evaluated", later)
 

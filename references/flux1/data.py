@@ -14,8 +14,10 @@ sample's position in it; those of an evaluation sample from its number alone, in
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,9 @@ PLACES = np.dtype("<i8")
 Batch = tuple[Tensor, ...]
 """bfloat16 (b, tokens, text width) and (b, pooled width), the prompts; float32 (b, channels, rows, columns) twice,
 latents as they are trained on and noise; float32 (b,), times."""
+
+Parts = tuple[np.ndarray, ...]
+"""The same as arrays, bits of bfloat16 as uint16."""
 
 
 def prepare(config: Config, folder: Path, source: Path | None) -> None:
@@ -138,14 +143,14 @@ class Samples:
         self._sizes = _sizes(config)
         self._entries = list(entries)
         self._folder = folder
-        self._ends = np.cumsum([entry["samples"] for entry in entries], dtype=np.int64)
+        self._ends = list(accumulate(entry["samples"] for entry in entries))
         self._maps: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_maps": {}}
 
     def __len__(self) -> int:
-        return int(self._ends[-1]) if len(self._ends) else 0
+        return self._ends[-1] if self._ends else 0
 
     def files(self) -> Sequence[Path]:
         """The files that hold the samples."""
@@ -153,37 +158,38 @@ class Samples:
 
     def content(self, index: int) -> np.ndarray:
         """uint8 (bytes,): the mean of the image, which no other one has."""
-        return self._bytes(index, 2)
+        return self.parts(index)[2]
+
+    def parts(self, index: int) -> list[np.ndarray]:
+        """uint8 (bytes,) of a sample's text, pooled, mean and logvar, as they lie in the file; nothing is read yet."""
+        data, places = self._located(index)
+        return [data[place : place + size] for place, size in zip(places, self._sizes, strict=False)]
 
     def part(self, index: int, number: int) -> np.ndarray:
         """uint16, bits of bfloat16: of a sample the part text, pooled, mean or logvar."""
-        return self._bytes(index, number).view("<u2").reshape(self._shapes[number])
+        return self.parts(index)[number].view("<u2").reshape(self._shapes[number])
 
     def timestep(self, index: int) -> int:
         """Timestep of an evaluation sample."""
         data, places = self._located(index)
         return int(data[places[4] : places[4] + 4].view("<i4")[0])
 
-    def _bytes(self, index: int, number: int) -> np.ndarray:
-        data, places = self._located(index)
-        return data[places[number] : places[number] + self._sizes[number]]
-
     def _own(self, entry: Mapping[str, Any]) -> Path:
         return self._folder / f"{entry['name']}.bin"
 
-    def _located(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+    def _located(self, index: int) -> tuple[np.ndarray, list[int]]:
         """The file of a sample, and the places of its parts and its timestep in it."""
-        number = int(np.searchsorted(self._ends, index, side="right"))
+        number = bisect_right(self._ends, index)
         if number not in self._maps:
             self._maps[number] = self._opened(self._entries[number])
         data, places = self._maps[number]
-        first = int(self._ends[number - 1]) if number else 0
-        return data, places[index - first]
+        first = self._ends[number - 1] if number else 0
+        return data, places[index - first].tolist()
 
     def _opened(self, entry: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
         own = self._own(entry)
         if "in_place" in entry:
-            places = np.memmap(own, dtype=PLACES, mode="r").reshape(entry["samples"], -1)
+            places = mapped(own, PLACES).reshape(entry["samples"], -1)
             return mapped(Path(entry["in_place"])), places
         within = np.cumsum([0, *self._sizes])
         return mapped(own), np.arange(entry["samples"])[:, None] * (int(within[-1]) + 4) + within
@@ -219,37 +225,63 @@ class BatchSet(Dataset):
     permuted: bool = False
 
     def __getitem__(self, items: Sequence[int | tuple[int, int]]) -> Batch:
-        rows = [self._evaluated(one) if isinstance(one, int) else self._trained(*one) for one in items]
-        text, pooled, latents, noise, times = zip(*rows, strict=True)
-        prompts = (torch.from_numpy(np.stack(one)).view(torch.bfloat16) for one in (text, pooled))
-        numbers = (torch.from_numpy(np.stack(one)) for one in (latents, noise))
-        return *prompts, *numbers, torch.tensor(times, dtype=torch.float32)
+        made = self._evaluated(items) if isinstance(items[0], int) else self._trained(items)
+        text, pooled, *numbers = (torch.from_numpy(part) for part in made)
+        return text.view(torch.bfloat16), pooled.view(torch.bfloat16), *numbers
 
-    def _trained(self, index: int, position: int) -> tuple[Any, ...]:
-        rng = np.random.default_rng(derive(self.seed, "sample", position))
-        dropped, time = rng.random(2)
-        prompt = (self.stored.part(self._prompt(index), number) for number in (0, 1))
-        text, pooled = self.empty if dropped < self.config.data.drop_prompts else prompt
-        return text, pooled, *self._drawn(index, rng), time
+    def _trained(self, items: Sequence[Any]) -> Parts:
+        chances, normals = np.empty((len(items), 2)), self._normals(len(items))
+        for row, (_, position) in enumerate(items):
+            rng = np.random.default_rng(derive(self.seed, "sample", position))
+            rng.random(out=chances[row])
+            rng.standard_normal(out=normals[row], dtype=np.float32)
+        images = [self.stored.parts(index) for index, _ in items]
+        prompts = (
+            [self.stored.parts(self._other(index)) for index, _ in items] if self.permuted else list(images)
+        )
+        empty = [part.reshape(-1).view(np.uint8) for part in self.empty]
+        for row in np.flatnonzero(chances[:, 0] < self.config.data.drop_prompts).tolist():
+            prompts[row] = empty
+        return self._joined(prompts, images, normals, chances[:, 1])
 
-    def _evaluated(self, index: int) -> tuple[Any, ...]:
-        rng = np.random.default_rng(derive(0, "evaluation", index))
-        text, pooled = (self.stored.part(index, number) for number in (0, 1))
-        time = self.stored.timestep(index) / self.config.data.timesteps
-        return text, pooled, *self._drawn(index, rng), time
+    def _evaluated(self, items: Sequence[Any]) -> Parts:
+        normals = self._normals(len(items))
+        for row, index in enumerate(items):
+            rng = np.random.default_rng(derive(0, "evaluation", index))
+            rng.standard_normal(out=normals[row], dtype=np.float32)
+        images = [self.stored.parts(index) for index in items]
+        times = np.array([self.stored.timestep(index) for index in items]) / self.config.data.timesteps
+        return self._joined(images, images, normals, times)
 
-    def _drawn(self, index: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """float32 (channels, rows, columns) twice: a latent of what the encoder left open, and noise."""
-        mean, logvar = (_numbers(self.stored.part(index, number)) for number in (2, 3))
-        latent = mean + np.exp(0.5 * logvar) * rng.standard_normal(mean.shape, dtype=np.float32)
+    def _normals(self, samples: int) -> np.ndarray:
+        """float32 (samples, 2, channels, rows, columns), not filled: of each sample for its latent, then its noise."""
+        return np.empty((samples, 2, *sources.shapes(self.config)["mean"]), dtype=np.float32)
+
+    def _joined(
+        self,
+        prompts: Sequence[Sequence[np.ndarray]],
+        images: Sequence[Sequence[np.ndarray]],
+        normals: np.ndarray,
+        times: np.ndarray,
+    ) -> Parts:
+        """A batch of the parts of samples, as the file has them, the prompts' and the images'."""
+        text, pooled, mean, logvar = (
+            np.concatenate([sample[number] for sample in samples]).view("<u2").reshape(len(samples), *shape)
+            for number, (samples, shape) in enumerate(
+                zip((prompts, prompts, images, images), sources.shapes(self.config).values(), strict=True)
+            )
+        )
+        return text, pooled, *self._drawn(mean, logvar, normals), times.astype(np.float32)
+
+    def _drawn(self, mean: np.ndarray, logvar: np.ndarray, normals: np.ndarray) -> Parts:
+        """float32 (samples, channels, rows, columns) twice: latents of what the encoder left open, and noise."""
+        latents = _numbers(mean) + np.exp(0.5 * _numbers(logvar)) * normals[:, 0]
         given = self.config.data
-        noise = rng.standard_normal(mean.shape, dtype=np.float32)
-        return np.float32(given.scale) * (latent - np.float32(given.shift)), noise
+        scaled = np.float32(given.scale) * (latents - np.float32(given.shift))
+        return scaled, np.ascontiguousarray(normals[:, 1])
 
-    def _prompt(self, index: int) -> int:
-        """The sample whose prompt one has: with `permuted` another one's."""
-        if not self.permuted:
-            return index
+    def _other(self, index: int) -> int:
+        """The sample whose prompt one has with `permuted`."""
         rng = np.random.default_rng(derive(0, "permuted", index))
         return int(rng.integers(len(self.stored)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tests.references.configs import flux1
 from train_bench.errors import RequestError
 from train_bench.references.flux1 import arrow, data, mixture, sources
 from train_bench.references.flux1.config import Config
+from train_bench.seeds import derive
 
 RECORDED = Path(__file__).parent / "recorded" / "flux1"
 """Written by `datasets` 5.2.0 with pyarrow 26.0.1: bench/studies/record_flux1.py."""
@@ -233,6 +234,60 @@ def test_what_is_drawn_follows_from_seed_and_position_and_of_an_evaluation_from_
         assert not torch.equal(together[part][0], other[[(1, 10)]][part][0])
     assert all(torch.equal(a[2], b[0]) for a, b in zip(val[[0, 1, 2]], val[[2]], strict=True))
     assert val[[0, 1, 2, 3, 4]][4].tolist() == [0, 1 / 8, 2 / 8, 3 / 8, 4 / 8]
+
+
+@pytest.mark.parametrize("permuted", [False, True])
+@pytest.mark.parametrize("seed", [0, 1, 5, 2**32 - 1])
+def test_a_batch_is_its_samples_made_one_by_one(
+    tmp_path: Path, source: Path, seed: int, permuted: bool
+) -> None:
+    """Of both files of the training set, whatever the size of the batch, bit by bit."""
+    train, val = batches(tmp_path / "data", source, "data.drop_prompts=0.3", seed=seed, permuted=permuted)
+    for size, first in ((1, 0), (2, 5), (13, 40), (64, 1000)):
+        items = [(position % 7, position) for position in range(first, first + size)]
+        one_by_one = [trained_alone(train, index, position) for index, position in items]
+        for part, parts in zip(train[items], zip(*one_by_one, strict=True), strict=True):
+            assert part.is_contiguous() and same_bits(part, torch.stack(parts))
+    for indices in ([0], [4, 2], [0, 1, 2, 3, 4]):
+        one_by_one = [evaluated_alone(val, index) for index in indices]
+        for part, parts in zip(val[indices], zip(*one_by_one, strict=True), strict=True):
+            assert part.is_contiguous() and same_bits(part, torch.stack(parts))
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.dtype == other.dtype and torch.equal(one.view(torch.uint8), other.view(torch.uint8))
+
+
+def trained_alone(samples: data.BatchSet, index: int, position: int) -> tuple[torch.Tensor, ...]:
+    rng = np.random.default_rng(derive(samples.seed, "sample", position))
+    dropped, time = rng.random(2)
+    owner = index
+    if samples.permuted:
+        owner = int(np.random.default_rng(derive(0, "permuted", index)).integers(len(samples.stored)))
+    prompt = [samples.stored.part(owner, number) for number in (0, 1)]
+    drops = dropped < samples.config.data.drop_prompts
+    return drawn_alone(samples, index, samples.empty if drops else prompt, float(time), rng)
+
+
+def evaluated_alone(samples: data.BatchSet, index: int) -> tuple[torch.Tensor, ...]:
+    rng = np.random.default_rng(derive(0, "evaluation", index))
+    prompt = [samples.stored.part(index, number) for number in (0, 1)]
+    time = samples.stored.timestep(index) / samples.config.data.timesteps
+    return drawn_alone(samples, index, prompt, time, rng)
+
+
+def drawn_alone(
+    samples: data.BatchSet, index: int, prompt: Sequence[np.ndarray], time: float, rng: np.random.Generator
+) -> tuple[torch.Tensor, ...]:
+    mean, logvar = (
+        (samples.stored.part(index, number).astype(np.uint32) << 16).view(np.float32) for number in (2, 3)
+    )
+    scale, shift = np.float32(samples.config.data.scale), np.float32(samples.config.data.shift)
+    latent = mean + np.exp(0.5 * logvar) * rng.standard_normal(mean.shape, dtype=np.float32)
+    noise = rng.standard_normal(mean.shape, dtype=np.float32)
+    text, pooled = (torch.from_numpy(np.array(part)).view(torch.bfloat16) for part in prompt)
+    numbers = (torch.from_numpy(part) for part in (scale * (latent - shift), noise))
+    return text, pooled, *numbers, torch.tensor(time, dtype=torch.float32)
 
 
 def test_a_tenth_of_training_prompts_is_dropped_and_none_in_an_evaluation(
