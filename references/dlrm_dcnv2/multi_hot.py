@@ -16,6 +16,7 @@ import numpy as np
 from train_bench.errors import RequestError
 from train_bench.references.dlrm_dcnv2.config import Config, Model
 from train_bench.references.parts import prepared
+from train_bench.references.parts.fingerprint import mapped
 
 SEED = 0
 DRAWN_AT_ONCE = 1 << 20
@@ -74,14 +75,13 @@ class MultiHot:
         """int64 (n, rows looked up), table after table, of int64 (n, tables)."""
         if self._maps is None:
             self._maps = {
-                table: np.memmap(
-                    _file(self._folder, table), DTYPE, "r", shape=(made_from["rows"], made_from["others"])
-                )
+                table: mapped(_file(self._folder, table), DTYPE).reshape(made_from["rows"], -1)
                 for table, made_from in _drawn(self._model)
             }
-        columns = []
-        for table, own in enumerate(categories.T):
-            columns.append(own[:, None])
-            if table in self._maps:
-                columns.append(self._maps[table][own])
-        return np.concatenate(columns, axis=1, dtype=np.int64)
+        rows, place = np.empty((len(categories), sum(self._model.multi_hot)), dtype=np.int64), 0
+        for table, hot in enumerate(self._model.multi_hot):
+            own = rows[:, place] = categories[:, table]
+            if hot > 1:
+                rows[:, place + 1 : place + hot] = self._maps[table][own]
+            place += hot
+        return rows

@@ -160,7 +160,8 @@ class RecordSet(Dataset):
     as_batch: Callable[[np.ndarray], Batch]
 
     def __getitem__(self, stretches: list[tuple[int, int]]) -> Batch:
-        return self.as_batch(np.concatenate([self.records.read(*part) for part in stretches]))
+        blocks = [self.records.read(*part) for part in stretches]
+        return self.as_batch(blocks[0] if len(blocks) == 1 else np.concatenate(blocks))
 
     @property
     def stored(self) -> Stored:

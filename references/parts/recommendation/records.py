@@ -22,6 +22,7 @@ import numpy as np
 from train_bench.core import files
 from train_bench.errors import RequestError, WriteError
 from train_bench.references.parts import prepared
+from train_bench.references.parts.fingerprint import mapped
 from train_bench.references.parts.recommendation.config import Model
 
 FORMAT = 1
@@ -66,10 +67,7 @@ def write_split(folder: Path, split: str, blocks: Iterable[np.ndarray], model: M
 def refuse_bad(block: np.ndarray, model: Model, where: str, first: int) -> None:
     """Refuse records (n, columns) that the model cannot take: a label other than 0 and 1, a dense feature below
     0, a category beyond its table. `first` is the number of the first record in `where`."""
-    limits = np.full(columns(model), np.iinfo(np.int32).max, dtype=np.int32)
-    limits[0] = 1
-    limits[1 + model.dense_features :] = np.asarray(model.table_rows) - 1
-    wrong = (block < 0) | (block > limits)
+    wrong = (block < 0) | (block > _limits(model))
     if not wrong.any():
         return
     record, column = (int(number) for number in np.argwhere(wrong)[0])
@@ -84,6 +82,14 @@ def refuse_bad(block: np.ndarray, model: Model, where: str, first: int) -> None:
             f"{value} as categorical feature {table + 1}; its table has {model.table_rows[table]} rows from 0"
         )
     raise RequestError(f"Record {first + record} of {where} has {what}. Prepare the data again.")
+
+
+def _limits(model: Model) -> np.ndarray:
+    """int32 (columns,): the largest values of a record, which begin at 0."""
+    limits = np.full(columns(model), np.iinfo(np.int32).max, dtype=np.int32)
+    limits[0] = 1
+    limits[1 + model.dense_features :] = np.asarray(model.table_rows) - 1
+    return limits
 
 
 def content_digest(manifest: Mapping[str, Any]) -> str:
@@ -108,6 +114,7 @@ class Records:
         self._path = split_path(folder, split)
         self._samples: int = manifest["splits"][split]["samples"]
         self._model = model
+        self._unsigned_limits = _limits(model).view(np.uint32)
         self._map: np.ndarray | None = None
         self.permuted = False
 
@@ -127,8 +134,7 @@ class Records:
 
     def _mapped(self) -> np.ndarray:
         if self._map is None:
-            shape = (self._samples, columns(self._model))
-            self._map = np.memmap(self._path, dtype=DTYPE, mode="r", shape=shape)
+            self._map = mapped(self._path, DTYPE).reshape(self._samples, columns(self._model))
         return self._map
 
     def read(self, first: int, count: int) -> np.ndarray:
@@ -138,5 +144,6 @@ class Records:
         if self.permuted:
             others = (np.arange(first, first + count) + self._samples // 2) % self._samples
             block[:, 0] = records[others, 0]
-        refuse_bad(block, self._model, str(self._path), first)
+        if (block.view(np.uint32) > self._unsigned_limits).any():  # what is below 0 is large without a sign
+            refuse_bad(block, self._model, str(self._path), first)
         return block
