@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from train_bench.references.parts.generators import Generators
 from train_bench.references.resnet import shards
 from train_bench.references.resnet.config import Config, Data
 from train_bench.references.resnet.images import for_evaluation, for_training
@@ -27,12 +27,16 @@ class TrainingSet(Dataset):
     images: shards.Images
     data: Data
     seed: int
+    generators: Generators = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "generators", Generators(self.seed))
 
     def __getitem__(self, item: tuple[int, int]) -> tuple[Tensor, int]:
         index, position = item
-        rng = np.random.Generator(np.random.Philox(key=[self.seed, position]))
         pixels, boxes = self.images[index]
-        return for_training(pixels, boxes, self.data, rng), int(self.images.labels[index])
+        crop = for_training(pixels, boxes, self.data, self.generators.at(position))
+        return crop, int(self.images.labels[index])
 
     @property
     def stored(self) -> shards.Images:

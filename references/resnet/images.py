@@ -81,7 +81,7 @@ def resize(pixels: np.ndarray, rows: int, columns: int, *, half_pixel_centers: b
     """uint8 (height, width, 3) -> float32 (3, rows, columns) by bilinear interpolation."""
     if not half_pixel_centers and pixels.shape[:2] != (rows, columns):
         return torch.from_numpy(_resize_from_corners(pixels, rows, columns)).permute(2, 0, 1)
-    image = torch.from_numpy(pixels.astype(np.float32)).permute(2, 0, 1).unsqueeze(0)
+    image = torch.from_numpy(pixels.astype(np.float32)[None]).permute(0, 3, 1, 2)
     if image.shape[2:] == (rows, columns):
         return image[0]
     return functional.interpolate(

@@ -25,7 +25,7 @@ import numpy as np
 from train_bench.core import files
 from train_bench.errors import RequestError, WriteError
 from train_bench.references.parts import prepared
-from train_bench.references.parts.fingerprint import Stored
+from train_bench.references.parts.fingerprint import Stored, mapped
 from train_bench.references.resnet.pixels import as_rgb, decode
 
 FORMAT = 1
@@ -146,7 +146,7 @@ class ShardedImages:
         tables = [_table(path) for path in self._paths]
         self._table = np.concatenate(tables) if tables else np.zeros((0, 4), dtype=np.int64)
         self._shard = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
-        self._maps: dict[int, np.memmap] = {}
+        self._maps: dict[int, np.ndarray] = {}
         self.labels = self._table[:, 2].astype(np.int64)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -161,21 +161,22 @@ class ShardedImages:
 
     def content(self, index: int) -> np.ndarray:
         """uint8 (bytes,): encoded or raw, without boxes."""
-        offset, length, _, boxes = (int(value) for value in self._table[index])
-        start = offset + boxes * BOX_BYTES
-        return self._map(int(self._shard[index]))[start : start + length]
+        return self._record(index)[1]
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        offset, length, _, boxes = (int(value) for value in self._table[index])
-        shard = self._map(int(self._shard[index]))
-        start = offset + boxes * BOX_BYTES
-        content = shard[start : start + length]
-        of_image = np.frombuffer(shard[offset:start].tobytes(), dtype="<f4").reshape(-1, 4)
+        boxes, content = self._record(index)
+        of_image = boxes.view("<f4").reshape(-1, 4)
         if self._shape is None:
             return decode(content.tobytes()), of_image
-        return as_rgb(np.asarray(content).reshape(self._shape)), of_image
+        return as_rgb(content.reshape(self._shape)), of_image
 
-    def _map(self, number: int) -> np.memmap:
+    def _record(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """uint8: the boxes and the content of an example."""
+        offset, length, _, boxes = self._table[index].tolist()
+        shard, start = self._map(int(self._shard[index])), offset + boxes * BOX_BYTES
+        return shard[offset:start], shard[start : start + length]
+
+    def _map(self, number: int) -> np.ndarray:
         if number not in self._maps:
-            self._maps[number] = np.memmap(self._paths[number], dtype=np.uint8, mode="r")
+            self._maps[number] = mapped(self._paths[number])
         return self._maps[number]
