@@ -33,6 +33,9 @@ class Task(RecommendationTask[Config]):
             lr_decay=hyperparameters.opt_adagrad_learning_rate_decay,
             initial_accumulator_value=hyperparameters.opt_adagrad_initial_accumulator_value,
             eps=hyperparameters.opt_adagrad_epsilon,
+            fused=True
+            if parallel.device.type == "cpu"
+            else None,  # the dense part, in one pass over its weights
         )
 
     def synthetic(self, samples: int) -> Batch:
