@@ -19,6 +19,7 @@ def row(scenario, **more):
         "tried": None,
         "quality": {},
         "latencies": {"edges_ms": [1.0, 1.26, 1.58], "counts": [30, 10]},
+        "joules": {"0": 3e6},
         "joules_per_million": 3e6,
     } | more
 

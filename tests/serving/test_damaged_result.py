@@ -1,6 +1,9 @@
 """A damaged `serving.json` is refused in a sentence or has findings, and never stops the judge."""
 
 import json
+import os
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,9 +12,9 @@ from tests.serving.serve_fake import campaign
 from train_bench.errors import LogError
 from train_bench.report import serving as report
 from train_bench.report.console import make_console
-from train_bench.serving import evaluation_data, scenario_table, session
+from train_bench.serving import evaluation_data, scenario_table, served, session
 from train_bench.serving.batching import Batching
-from train_bench.serving.folders import RESULT
+from train_bench.serving.folders import RESULT, TRAINING_LOG
 from train_bench.serving.judge import judge_folder
 
 TRIED = {"rate": 9.0, "run": 0, "valid": True, "seconds": 1.0, "p99_ms": None}
@@ -61,15 +64,53 @@ DAMAGES = {
     "a lost share above one": in_test(processor_wait={"lost": 1.5}),
     "a cost that is zero": in_test(answer_us=0.0),
     "a cost that is no number": in_test(answer_us="nan"),
+    "a quality that is a text": lambda content: content["scenarios"]["Server"]["quality"].update(
+        {"0": {"top1": "nan"}}
+    ),
+    "a logged quality that is a text": lambda content: content["runs"][0]["quality"].update(top1="inf"),
+    "a run beyond all names of files": lambda content: content["runs"][0].update(index=10**299),
+    "a run that is half of one": lambda content: content["runs"][0].update(index=0.5),
+    "a round that is a number": lambda content: content.update(ruleset=1),
+    "a quantisation of another name": lambda content: content.update(quantisation="int4"),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_result_is_refused_in_a_sentence(result, damage):
     with pytest.raises(
-        LogError, match=r"serving\.json (is not a result|has (the (scenario|rate)|answer_us|lost))"
+        LogError,
+        match=r"serving\.json (is not a result|has (the (scenario|rate|quantisation)|answer_us|lost))",
     ):
         judge_folder(result(DAMAGES[damage]), None)
+
+
+def in_its_place(path):
+    return {
+        "a pipe": lambda: os.mkfifo(path),
+        "a folder": path.mkdir,
+        "a link to itself": lambda: path.symlink_to(path.name),
+        "a link to nowhere": lambda: path.symlink_to("nowhere"),
+    }
+
+
+@pytest.mark.parametrize("what", in_its_place(Path()))
+def test_something_else_than_a_file_is_refused_in_a_sentence(tmp_path, what):
+    in_its_place(tmp_path / RESULT)[what]()
+    with pytest.raises(LogError, match=r"serving\.json"):
+        judge_folder(tmp_path, None)
+
+
+def test_the_log_of_training_is_read_once(result, monkeypatch):
+    folder, read, honest = result(lambda content: None), [], served.read_record
+    monkeypatch.setattr(served, "read_record", lambda path, rules: read.append(path) or honest(path, rules))
+    assert judge_folder(folder, None).training[0]["minutes"] > 0
+    assert read == [folder / "run_0" / TRAINING_LOG]
+
+
+def test_a_file_of_a_name_that_no_disk_has_is_a_finding(result, copied):
+    folder = result(in_test(files={"x" * 5000: "0" * 64}))
+    shutil.copytree(copied / "Server" / "performance", folder / "run_0" / "Server" / "performance")
+    assert "files" in {finding.check for finding in judge_folder(folder, None).findings}
 
 
 def test_a_quality_that_is_no_number_is_a_finding(result):
@@ -95,23 +136,32 @@ def test_the_last_line_is_the_verdict_with_the_checks_that_are_broken(result, ca
 def test_a_metric_that_is_no_positive_number_is_in_no_mean(value):
     tests = {f"run_{run}/Offline/performance/run_1": SimpleNamespace(run=run) for run in range(3)}
     told = SimpleNamespace(server=None, quality={})
-    served = SimpleNamespace(tests=tests, scenarios={"Offline": told})
+    result = SimpleNamespace(tests=tests, scenarios={"Offline": told})
     values = (value, 8.0, 8.0)
     judged = [
         SimpleNamespace(file=file, mode="PerformanceOnly", value=one)
         for file, one in zip(tests, values, strict=True)
     ]
-    (row,) = scenario_table.rows(served, [SimpleNamespace(queries=None)] * 3, judged)
+    (row,) = scenario_table.rows(result, [SimpleNamespace(queries=None)] * 3, judged, {})
     assert row["values"] == {"0": None, "1": 8.0, "2": 8.0}
     assert row["mean"] == row["low"] == row["high"] == pytest.approx(8.0)
-    (row,) = scenario_table.rows(served, [SimpleNamespace(queries=None)], judged[:1])
+    (row,) = scenario_table.rows(result, [SimpleNamespace(queries=None)], judged[:1], {})
     assert row["mean"] is None
     (line,) = report.scenario_lines({"scenarios": [row]})
     assert line == "Offline: no result, because no metric is a positive number"
 
 
 @pytest.mark.parametrize(
-    "value", [None, "x", 3, {}, {"evaluation": "x"}, {"evaluation": {"digest": 3, "compared": "many"}}]
+    "value",
+    [
+        None,
+        "x",
+        3,
+        {},
+        {"evaluation": "x"},
+        {"evaluation": {"digest": 3, "compared": "many"}},
+        {"samples_in_common": 10**400, "evaluation": {"compared": 10**400}},
+    ],
 )
 def test_a_fingerprint_of_another_kind_names_no_data(value):
     log = SimpleNamespace(events=[SimpleNamespace(key="data_fingerprint", value=value)])

@@ -300,6 +300,28 @@ def test_settings_that_no_loadgen_writes_are_refused_in_a_sentence(copied, key, 
     assert key in sentence
 
 
+@pytest.mark.parametrize("name", [loadgen_log.SUMMARY, loadgen_log.CHECKED_ACCURACY])
+def test_a_file_beyond_all_sizes_leaves_the_other_tests_judged(copied, name):
+    with (copied / "Offline/accuracy" / name).open("wb") as file:
+        file.truncate(2**20 + 1)
+    judgement = judge_folder(copied / "Offline", None)
+    assert "accuracy cannot be read (it has more than" in judgement.unjudged[0]
+    assert (judgement.valid, len(judgement.tests)) == (False, 3)
+
+
+def test_answers_of_a_compliance_script_beyond_all_sizes_are_a_finding(copied):
+    folder = copied / "Offline/TEST01"
+    (folder / loadgen_log.ACCURACY).write_text("[]\n")
+    (folder / "accuracy").mkdir()
+    (folder / "accuracy" / loadgen_log.ACCURACY).touch()
+    with (folder / "accuracy" / loadgen_log.CHECKED_ACCURACY).open("wb") as file:
+        file.truncate(2**20 + 1)
+    messages = [finding.message for finding in compliance(copied, "TEST01").findings]
+    assert any(
+        message.startswith("The answers of TEST01 cannot be read (it has more") for message in messages
+    )
+
+
 def test_an_unknown_round_is_refused():
     with pytest.raises(UnknownName, match=r"inference-6\.1"):
         judge_folder(Path(), "inference-6.2")

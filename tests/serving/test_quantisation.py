@@ -9,6 +9,7 @@ from torch import nn
 
 from train_bench.errors import LaunchError
 from train_bench.serving import quantisation
+from train_bench.serving.assignment import QUANTISATIONS
 from train_bench.serving.quantisation import Int8Linear, quantise
 
 
@@ -17,7 +18,7 @@ def network(seed=1):
     return nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Sequential(nn.Linear(48, 10, bias=False)))
 
 
-@pytest.mark.parametrize("kind", quantisation.KINDS)
+@pytest.mark.parametrize("kind", QUANTISATIONS)
 def test_the_same_weights_give_the_same_digest_and_others_another(kind):
     assert quantise(network(), kind) == quantise(network(), kind) != quantise(network(2), kind)
 

@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import json
+import os
 import re
 import shutil
 from dataclasses import replace
@@ -171,14 +172,82 @@ def power_log(path, watts):
 @pytest.mark.parametrize(
     ("logs", "sentence"),
     [
-        ((), "training has no power logs (run with energy=auto; serve then measures, too)."),
-        (("run_0/power/training",), "that of serving is unknown, because a test has no power log."),
+        ((), "no training run has a usable power log (run with energy=auto; serve then measures, too)."),
+        (
+            ("run_0/power/training",),
+            "that of serving is unknown, because no Offline test has a usable power log.",
+        ),
     ],
 )
 def test_energy_that_was_not_measured_has_its_reason(sound, logs, sentence):
     for place in logs:
         power_log(sound / place / "node_0.txt", watts=5.0)
     assert cost_of_training(judge_folder(sound, None).as_json()).endswith(sentence)
+
+
+POWER = {
+    "of training": (
+        "run_0/power/training/node_0.txt",
+        "The energy of training run 0 is unknown: power/training/node_0",
+    ),
+    "of a test": (
+        f"{OFFLINE}/performance/power/node_0.txt",
+        f"The energy of the test {OFFLINE}/performance/run_1 is unknown: node_0",
+    ),
+}
+
+DAMAGED_POWER = {
+    "empty": (lambda path: path.write_bytes(b""), r"\.txt has no readable line\."),
+    "cut off": (
+        lambda path: path.write_bytes(path.read_bytes()[:60]),
+        r"\.txt cannot be read \(line 1: not JSON",
+    ),
+    "in another encoding": (
+        lambda path: path.write_text(path.read_text(), encoding="utf-16"),
+        r"\.txt cannot be read \(line 0: the file is in UTF-16",
+    ),
+    "not text": (lambda path: path.write_bytes(bytes(range(256))), r"\.txt has no readable line\."),
+    "a pipe": (
+        lambda path: (path.unlink(), os.mkfifo(path)),
+        r"\.txt cannot be read \(line 0: .* not a file\)",
+    ),
+    "a folder": (lambda path: (path.unlink(), path.mkdir()), r"\.txt cannot be read \(line 0: .*directory\)"),
+}
+
+
+@pytest.mark.parametrize("place", POWER)
+@pytest.mark.parametrize("damage", DAMAGED_POWER)
+def test_a_damaged_power_log_leaves_the_verdict_and_no_energy(sound, place, damage):
+    for file, _ in POWER.values():
+        power_log(sound / file, watts=5.0)
+    (file, beginning), (change, reason) = POWER[place], DAMAGED_POWER[damage]
+    change(sound / file)
+    judged = judge_folder(sound, None)
+    assert judged.valid
+    (found,) = (finding for finding in judged.findings if finding.check == "energy")
+    assert found.grade == "review"
+    assert re.match(re.escape(beginning) + reason, found.message), found.message
+    (run,), (row,) = judged.training, judged.scenarios
+    assert (run["joules"] is None, row["joules_per_million"] is None) == (
+        place == "of training",
+        place == "of a test",
+    )
+
+
+def test_runs_that_lack_power_logs_are_counted_and_named():
+    training = [
+        {"index": index, "minutes": 1.0, "joules": 9.0 if index in (1, 2) else None} for index in range(4)
+    ]
+    offline = {
+        "scenario": "Offline",
+        "mean": 5.0,
+        "joules": {"0": 2.0, "1": None},
+        "joules_per_million": None,
+    }
+    sentence = cost_of_training({"training": training, "scenarios": [offline]})
+    assert "because 2 of 4 training runs have no usable power log (runs 0, 3)" in sentence
+    sentence = cost_of_training({"training": training[1:3], "scenarios": [offline]})
+    assert sentence.endswith("because 1 of 2 Offline tests has no usable power log (run 1).")
 
 
 def in_result(change):

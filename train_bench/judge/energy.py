@@ -10,7 +10,9 @@ times the conversion efficiency, times the time-to-train.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +27,7 @@ from train_bench.logs import log
 from train_bench.logs.record import RunRecord
 
 WITHOUT_LOGS = "there are no power logs (power/result_N/node_K.txt) next to the results"
+WITHOUT_LOG = "there is no power log"
 NO_EFFICIENCY = "has a conversion_eff that is no number above 0 and at most 1"
 
 
@@ -65,10 +68,9 @@ def measure(record: RunRecord) -> Energy | str:
     if record.minutes is None or record.minutes <= 0:
         return f"{path.name} has no time between run_start and run_stop"
     read = [log.read(path) for path in (*nodes, *switches)]
-    for power_log in read:
-        if not power_log.events and power_log.problems:
-            problem = power_log.problems[0]
-            return f"{_place(power_log.path)} cannot be read (line {problem.line}: {problem.message})"
+    unreadable = next((power_log for power_log in read if not power_log.events and power_log.problems), None)
+    if unreadable is not None:
+        return f"{_place(unreadable.path)} {_first_problem(unreadable)}"
     logs = [one.events for one in read[: len(nodes)]]
     watts = [*map(_node, logs), *(_switch(one.events) for one in read[len(nodes) :])]
     places = [_place(power_log) for power_log in (*nodes, *switches)]
@@ -84,10 +86,17 @@ def measure(record: RunRecord) -> Energy | str:
 
 def mean_watts(path: Path) -> float | str:
     """Mean watts of a node over its power log, or the reason for which they are unknown."""
-    if not path.is_file():
-        return "there is no power log"
-    watts = _node(log.read(path).events)
+    if not os.path.lexists(path):
+        return WITHOUT_LOG
+    read = log.read(path)
+    watts = _first_problem(read) if not read.events and read.problems else _node(read.events)
     return f"{path.name} {watts}" if isinstance(watts, str) else watts
+
+
+def _first_problem(unreadable: log.Log) -> str:
+    """End of a sentence on a power log without events."""
+    problem = unreadable.problems[0]
+    return f"cannot be read (line {problem.line}: {problem.message})"
 
 
 def _over(
@@ -124,11 +133,12 @@ def _without_idle(stated: Mapping[str, Any]) -> str:
 
 
 def _without_logs(folder: Path) -> str:
-    if not folder.parent.is_dir():
+    if not os.path.lexists(folder.parent):
         return WITHOUT_LOGS
-    return (
-        f"{_place(folder)} has no node_K.txt" if folder.is_dir() else f"there is no folder {_place(folder)}"
-    )
+    with contextlib.suppress(OSError):  # that may not be looked at
+        if folder.is_dir():
+            return f"{_place(folder)} has no node_K.txt"
+    return f"there is no folder {_place(folder)}"
 
 
 def _place(path: Path) -> str:

@@ -98,20 +98,33 @@ def cost_of_training(judged: Mapping[str, Any]) -> str:
 
 
 def _energy(judged: Mapping[str, Any]) -> str:
-    """Energy to train beside that of answers, or why there is none."""
-    joules = [run["joules"] for run in judged["training"] if run["joules"]]
-    served = next(
-        (row["joules_per_million"] for row in judged["scenarios"] if row["scenario"] == "Offline"), None
-    )
-    if len(joules) < len(judged["training"]):
-        return "Energy: unknown, because training has no power logs (run with energy=auto; serve then measures, too)."
-    trained = sum(joules) / len(joules)
+    """Energy to train beside that of answers, or the runs without power logs."""
+    joules = {run["index"]: run["joules"] for run in judged["training"]}
+    offline = next(row for row in judged["scenarios"] if row["scenario"] == "Offline")
+    if not all(joules.values()):
+        lacking = _without_power(joules, "training run", "training runs")
+        return f"Energy: unknown, because {lacking} (run with energy=auto; serve then measures, too)."
+    trained = sum(joules.values()) / len(joules)
     words = f"Training took {trained:,.0f} J on average"
+    served = offline["joules_per_million"]
     if not served:
-        return f"{words}; that of serving is unknown, because a test has no power log."
+        lacking = _without_power(offline["joules"], "Offline test", "Offline tests")
+        return f"{words}; that of serving is unknown, because {lacking}."
     return (
         f"{words}, a million answers take {served:,.0f} J: after {1e6 * trained / served:,.0f} answers, serving has "
         "cost more energy than training."
+    )
+
+
+def _without_power(joules: Mapping[Any, float | None], one: str, several: str) -> str:
+    """How many have no usable power log, and with the weights of which runs."""
+    lacking = [str(run) for run, value in joules.items() if not value]
+    if len(lacking) == len(joules):
+        return f"no {one} has a usable power log"
+    has = "has" if len(lacking) == 1 else "have"
+    runs = "run" if len(lacking) == 1 else "runs"
+    return (
+        f"{len(lacking)} of {len(joules)} {several} {has} no usable power log ({runs} {', '.join(lacking)})"
     )
 
 

@@ -30,6 +30,9 @@ SCENARIOS = {
 """Scenarios as they are typed, and as LoadGen names them."""
 
 
+QUANTISATIONS = ("none", "bf16", "int8_dynamic")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedWeights:
     """Weights of a run, its seed, its logged `quality`, and the digest of the evaluation set that its log names."""

@@ -83,7 +83,11 @@ def _answers(
         return
     answers = test.answers
     if answers is None or not len(answers.index):
-        answers = loadgen_log.read_answers(scenario / "TEST01" / "accuracy")
+        try:
+            answers = loadgen_log.read_answers(scenario / "TEST01" / "accuracy")
+        except OSError as error:
+            yield "TEST01", BREAKS, f"The answers of TEST01 cannot be read ({error.strerror})."
+            return
     if answers is None or not len(answers.index):
         yield "TEST01", BREAKS, "TEST01 has logged no answer."
         return

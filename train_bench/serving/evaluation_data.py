@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from train_bench.core.finite_number import finite_number
 from train_bench.judge.checks.samples import COMMON_BOUND, DATA
 from train_bench.logs.log import Log
 
@@ -31,10 +33,13 @@ def read(log: Log) -> EvaluationData:
     evaluation = logged.get("evaluation") if isinstance(logged, Mapping) else None
     if not isinstance(logged, Mapping) or not isinstance(evaluation, Mapping):
         return EvaluationData()
-    digest, compared = evaluation.get("digest"), evaluation.get("compared")
-    common = logged.get("samples_in_common")
+    digest = evaluation.get("digest")
     return EvaluationData(
         digest=digest if isinstance(digest, str) else None,
-        common=common if isinstance(common, int) else None,
-        compared=compared if isinstance(compared, int) else None,
+        common=_count(logged.get("samples_in_common")),
+        compared=_count(evaluation.get("compared")),
     )
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and finite_number(value) is not None else None

@@ -7,11 +7,11 @@ folder above such. A finding that breaks a rule makes a test invalid, one for re
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from train_bench.errors import LogError, RequestError
+from train_bench.errors import LogError
 from train_bench.judge.finding import BREAKS, REVIEW, Finding
 from train_bench.serving import (
     checks,
@@ -131,26 +131,24 @@ def judge_folder(root: Path, round_name: str | None) -> ServingJudgement:
             unjudged.append(str(error))
     model = None if result is None else result.benchmark
     judged = tuple(_judge(test, root, rules, tests, model) for test in tests)
-    findings: tuple[Finding, ...] = ()
-    if result is not None:
-        invalid = [test.folder for test, one in zip(tests, judged, strict=True) if not one.valid]
-        findings = tuple(_findings(RESULT, served.check(root, result, tests, invalid)))
-    return ServingJudgement(
-        round=round_name,
-        tests=judged,
-        unjudged=tuple(unjudged),
-        findings=findings,
+    judgement = ServingJudgement(round=round_name, tests=judged, unjudged=tuple(unjudged))
+    if result is None:
+        return judgement
+    trainings, watts = served.read_trainings(root, result), served.read_watts(root, result, tests)
+    invalid = [test.folder for test, one in zip(tests, judged, strict=True) if not one.valid]
+    found = served.check(root, result, trainings, tests, watts, invalid)
+    return replace(
+        judgement,
+        findings=tuple(_findings(RESULT, found)),
         result=result,
-        training=() if result is None else [_training(root, result, run) for run in result.runs],
-        scenarios=() if result is None else scenario_table.rows(result, tests, judged),
+        training=[*map(_training, result.runs, trainings)],
+        scenarios=scenario_table.rows(result, tests, judged, watts),
     )
 
 
-def _training(root: Path, result: served.Served, run: served.ServedRun) -> dict[str, Any]:
+def _training(run: served.ServedRun, training: served.Training | str) -> dict[str, Any]:
     """Minutes and joules to train the weights of a run, None for unknown ones."""
-    try:
-        training = served.read_training(root, result, run)
-    except (LogError, RequestError):
+    if isinstance(training, str):
         return asdict(run) | {"minutes": None, "joules": None}
     return asdict(run) | {"minutes": training.record.minutes, "joules": training.joules}
 

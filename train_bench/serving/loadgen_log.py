@@ -41,7 +41,8 @@ NUMBERS = (
 )
 """Settings that a judgement needs."""
 
-MOST = 1e15
+LARGEST_SETTING = 1e15
+"""Bound of the settings and results that are read."""
 
 PERFORMANCE, ALL_SAMPLES = "PerformanceOnly", "AccuracyOnly"
 
@@ -140,7 +141,17 @@ class LoadGenTest:
 
 
 def read(folder: Path) -> LoadGenTest:
-    """Read a test. Raises `LogError` where the detail log has settings that no LoadGen writes."""
+    """Read a test. Raises `LogError` for a file that cannot be read, and where the detail log has settings that no
+    LoadGen writes."""
+    try:
+        return _read(folder)
+    except OSError as error:
+        raise LogError(
+            f"{error.filename or folder} cannot be read ({error.strerror}); give the folder as LoadGen has written it."
+        ) from error
+
+
+def _read(folder: Path) -> LoadGenTest:
     detail = log.read(folder / DETAIL)
     values = {event.key: event.value for event in detail.events}
     for key, allowed in (
@@ -156,8 +167,8 @@ def read(folder: Path) -> LoadGenTest:
         value = values.get(key)
         if not _is_number(value):
             raise LogError(
-                f"{folder / DETAIL} has {key} {plain(repr(value))[:80]}; allowed: a number from 0 to {MOST:g}. "
-                "Give the log as LoadGen has written it."
+                f"{folder / DETAIL} has {key} {plain(repr(value))[:80]}; allowed: a number from 0 to "
+                f"{LARGEST_SETTING:g}. Give the log as LoadGen has written it."
             )
     if not _is_number(values.get("effective_accuracy_sample_count", 0)):
         raise LogError(f"{folder / DETAIL} has an effective_accuracy_sample_count that is no number.")
@@ -181,7 +192,7 @@ def read(folder: Path) -> LoadGenTest:
 
 
 def _is_number(value: Any) -> bool:
-    number = finite_number(value, below=MOST)
+    number = finite_number(value, below=LARGEST_SETTING)
     return number is not None and number >= 0
 
 

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from train_bench.errors import LaunchError
 
-KINDS = ("none", "bf16", "int8_dynamic")
 LARGEST = 127
 
 

@@ -4,16 +4,15 @@ latencies as a histogram, and the energy of a million answers."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from train_bench.judge.energy import mean_watts
 from train_bench.judge.statistics import olympic_interval, olympic_mean
-from train_bench.serving.assignment import PERFORMANCE_RUN, power_log_of
+from train_bench.serving.assignment import PERFORMANCE_RUN
 from train_bench.serving.loadgen_log import PERFORMANCE, LoadGenTest
 from train_bench.serving.served import Served
 
@@ -24,16 +23,23 @@ BINS_OF_A_DECADE = 10
 
 
 def rows(
-    served: Served, tests: Sequence[LoadGenTest], judged: Sequence[TestJudgement]
+    served: Served,
+    tests: Sequence[LoadGenTest],
+    judged: Sequence[TestJudgement],
+    watts: Mapping[str, float | str],
 ) -> list[dict[str, Any]]:
     """For each scenario: metrics by run (None for one that is no positive number), mean and 95 % confidence interval
     over runs, quality, latencies, joules, and of Server the rate and those that were tried. `judged` are the
-    judgements of `tests`."""
-    return [_row(served, scenario, tests, judged) for scenario in served.scenarios]
+    judgements of `tests`, `watts` the mean powers of these by their names."""
+    return [_row(served, scenario, tests, judged, watts) for scenario in served.scenarios]
 
 
 def _row(
-    served: Served, scenario: str, tests: Sequence[LoadGenTest], judged: Sequence[TestJudgement]
+    served: Served,
+    scenario: str,
+    tests: Sequence[LoadGenTest],
+    judged: Sequence[TestJudgement],
+    watts: Mapping[str, float | str],
 ) -> dict[str, Any]:
     found = served.scenarios[scenario]
     chosen = [
@@ -49,6 +55,8 @@ def _row(
         for _, one in chosen
     }
     numbers = [value for value in values.values() if value is not None]
+    joules = {served.tests[one.file].run: _joules(test, one, watts.get(one.file)) for test, one in chosen}
+    known = [value for value in joules.values() if value is not None]
     low, high = olympic_interval(numbers, 0) if len(numbers) > 1 else (None, None)
     return {
         "scenario": scenario,
@@ -60,21 +68,16 @@ def _row(
         "tried": None if found.server is None else [asdict(one) for one in found.server.tried],
         "quality": {run: dict(metrics) for run, metrics in found.quality.items()},
         "latencies": _histogram([test for test, _ in chosen]),
-        "joules_per_million": _joules_per_million(chosen),
+        "joules": {str(run): value for run, value in sorted(joules.items())},
+        "joules_per_million": fmean(known) if known and len(known) == len(joules) else None,
     }
 
 
-def _joules_per_million(chosen: Sequence[tuple[LoadGenTest, TestJudgement]]) -> float | None:
-    """Mean energy of a million answers over the tests; None if that of a test was not measured."""
-    energies = []
-    for test, one in chosen:
-        if test.queries is None or one.trace is None:
-            return None
-        watts = mean_watts(power_log_of(str(test.folder)))
-        if isinstance(watts, str):
-            return None
-        energies.append(1e6 * watts * one.trace.seconds / len(test.queries))
-    return fmean(energies) if energies else None
+def _joules(test: LoadGenTest, judged: TestJudgement, watts: float | str | None) -> float | None:
+    """Energy of a million answers of a test; None for one that was not measured."""
+    if test.queries is None or judged.trace is None or not isinstance(watts, float):
+        return None
+    return 1e6 * watts * judged.trace.seconds / len(test.queries)
 
 
 def _histogram(tests: Sequence[LoadGenTest]) -> dict[str, list[float]] | None:

@@ -7,8 +7,10 @@ of training name, and each LoadGen log has the digest that it had when it was wr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +18,30 @@ import cattrs
 
 from train_bench.core import files
 from train_bench.core.digits import significant
+from train_bench.core.escape import plain
+from train_bench.core.finite_number import finite_number
 from train_bench.core.job import KEPT_WEIGHTS
 from train_bench.errors import LogError, RequestError
 from train_bench.judge.checks import verified
-from train_bench.judge.energy import energy_of
+from train_bench.judge.energy import WITHOUT_LOG, WITHOUT_LOGS, Energy, mean_watts, measure
 from train_bench.judge.finding import BREAKS, REVIEW
 from train_bench.logs.log import Log
 from train_bench.logs.record import SUCCESS, RunRecord, read_record
 from train_bench.quality import Target
 from train_bench.rules import ruleset
 from train_bench.serving import evaluation_data, quality_rule, rounds
-from train_bench.serving.assignment import ABOVE, ACCURACY, PERFORMANCE_RUN, SCENARIOS, folder_of
+from train_bench.serving.assignment import (
+    ABOVE,
+    ACCURACY,
+    PERFORMANCE_RUN,
+    QUANTISATIONS,
+    SCENARIOS,
+    folder_of,
+    power_log_of,
+)
 from train_bench.serving.checks import LOGGED_DIGITS, Said
 from train_bench.serving.folders import RESULT, TRAINING_LOG
-from train_bench.serving.loadgen_log import PERFORMANCE, LoadGenTest
+from train_bench.serving.loadgen_log import LARGEST_SETTING, PERFORMANCE, LoadGenTest
 from train_bench.serving.rounds import Round
 
 CLOCK_FACTOR, CLOCK_SLACK_US = 1.02, 1000.0
@@ -55,7 +67,8 @@ class ServedRun:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
     """Training of served weights, by the copy of its log: the last quality, the tolerance within which `verify` found
-    it (None: not found), and the energy of the run, None where there are no power logs."""
+    it (None: not found), and the energy of the run; None for one that is not known, with the `energy_problem` where
+    there are power logs."""
 
     record: RunRecord
     log: Log
@@ -63,6 +76,11 @@ class Training:
     quality: Mapping[str, float]
     tolerance: float | None
     joules: float | None
+    energy_problem: str | None
+
+
+Trainings = Sequence[Training | str]
+"""Training of each run of a result, or the reason for which its log cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,10 +154,10 @@ class Served:
 def read(folder: Path) -> Served | None:
     """The result in a folder; None if it has none. Raises `LogError` for one that no version has written."""
     path = folder / RESULT
-    if not path.is_file():
+    if not os.path.lexists(path):
         return None
     try:
-        served = cattrs.structure(files.read_json(path), Served)
+        served = _strict().structure(files.read_json(path), Served)
     except (cattrs.BaseValidationError, KeyError, TypeError, ValueError) as error:
         raise LogError(
             f"{path} is not a result of train-bench serve; give the folder as it was written."
@@ -147,7 +165,12 @@ def read(folder: Path) -> Served | None:
     other = sorted(served.scenarios.keys() - {*SCENARIOS.values()})
     if other:
         raise LogError(
-            f"{path} has the scenario {other[0]}; those of serve are {', '.join(SCENARIOS.values())}."
+            f"{path} has the scenario {plain(other[0])[:80]}; those of serve are {', '.join(SCENARIOS.values())}."
+        )
+    if served.quantisation not in QUANTISATIONS:
+        raise LogError(
+            f"{path} has the quantisation {plain(served.quantisation)[:80]}; those of serve are "
+            f"{', '.join(QUANTISATIONS)}."
         )
     for name, test in served.tests.items():
         if not 0 < test.answer_us < math.inf:
@@ -162,19 +185,63 @@ def read(folder: Path) -> Served | None:
     return served
 
 
+@cache
+def _strict() -> cattrs.Converter:
+    """Converter that makes no number of a text and no text of a number, and takes finite numbers alone."""
+
+    def exactly(kind: type) -> Callable[[Any, type], Any]:
+        def structure(value: Any, _: type) -> Any:
+            number = kind in (int, float)
+            if number and finite_number(value, below=LARGEST_SETTING) is None:
+                raise ValueError("it is no finite number")
+            if not isinstance(value, (int, float) if kind is float else kind):
+                raise TypeError(f"it is no {kind.__name__}")
+            return kind(value)
+
+        return structure
+
+    converter = cattrs.Converter()
+    for kind in (int, float, str, bool):
+        converter.register_structure_hook(kind, exactly(kind))
+    return converter
+
+
 def check(
-    root: Path, served: Served, tests: Sequence[LoadGenTest], invalid: Sequence[Path]
+    root: Path,
+    served: Served,
+    trainings: Trainings,
+    tests: Sequence[LoadGenTest],
+    watts: Mapping[str, float | str],
+    invalid: Sequence[Path],
 ) -> Iterator[Said]:
-    """Findings on the result as a whole. `invalid` are the folders of invalid tests."""
+    """Findings on the result as a whole. `trainings` and `watts` are as they were read, `invalid` are the folders of
+    invalid tests."""
     rules = rounds.load(served.ruleset)
     yield from _check_files(root, served, tests)
-    yield from _check_runs(root, served, rules)
+    yield from _check_runs(served, trainings, rules)
     for scenario, found in served.scenarios.items():
         yield from _check_scenario(root, served, rules, scenario)
         if scenario == "Server":
             yield from _check_rate(root, found.server, tests, invalid)
     yield from _check_stated_costs(root, served, tests)
     yield from _check_disturbances(served)
+    yield from _check_power_logs(served, trainings, watts)
+
+
+def _check_power_logs(
+    served: Served, trainings: Trainings, watts: Mapping[str, float | str]
+) -> Iterator[Said]:
+    """Power logs that give no power: only energy is null then."""
+    for run, training in zip(served.runs, trainings, strict=True):
+        if isinstance(training, Training) and training.energy_problem is not None:
+            yield (
+                "energy",
+                REVIEW,
+                f"The energy of training run {run.index} is unknown: {training.energy_problem}.",
+            )
+    for name, power in watts.items():
+        if isinstance(power, str) and power != WITHOUT_LOG:
+            yield "energy", REVIEW, f"The energy of the test {name} is unknown: {power}."
 
 
 def _check_disturbances(served: Served) -> Iterator[Said]:
@@ -202,8 +269,7 @@ def _check_files(root: Path, served: Served, tests: Sequence[LoadGenTest]) -> It
         yield "files", BREAKS, f"The test {name} {where}."
     for name in sorted(here & served.tests.keys()):
         for file, digest in served.tests[name].files.items():
-            path = root / name / file
-            if Path(file).name != file or not path.is_file() or files.digest(path) != digest:
+            if Path(file).name != file or _digest(root / name / file) != digest:
                 yield (
                     "files",
                     BREAKS,
@@ -211,18 +277,23 @@ def _check_files(root: Path, served: Served, tests: Sequence[LoadGenTest]) -> It
                 )
 
 
-def _check_runs(root: Path, served: Served, rules: Round) -> Iterator[Said]:
+def _digest(path: Path) -> str | None:
+    try:
+        return files.digest(path)
+    except OSError:
+        return None
+
+
+def _check_runs(served: Served, trainings: Trainings, rules: Round) -> Iterator[Said]:
     if len({run.index for run in served.runs}) < rules.weights:
         yield (
             "weights",
             BREAKS,
             f"The weights of {len(served.runs)} runs were served; {served.ruleset} asks for {rules.weights}.",
         )
-    for run in served.runs:
-        try:
-            training = read_training(root, served, run)
-        except (LogError, RequestError) as error:
-            yield "weights", BREAKS, f"The log of run {run.index} cannot be read: {error}"
+    for run, training in zip(served.runs, trainings, strict=True):
+        if isinstance(training, str):
+            yield "weights", BREAKS, f"The log of run {run.index} cannot be read: {training}"
             continue
         yield from _check_run(run, training)
         quality = training.quality
@@ -238,18 +309,40 @@ def _check_runs(root: Path, served: Served, rules: Round) -> Iterator[Said]:
                 yield "quality", BREAKS, f"{words}{_words(quality)}; without quantisation they are equal."
 
 
-def read_training(root: Path, served: Served, run: ServedRun) -> Training:
-    """Training of served weights. Raises `LogError` and `RequestError` for a log that cannot be read."""
+def read_trainings(root: Path, served: Served) -> Trainings:
+    """Training of each run of a result."""
+    return tuple(_training_or_reason(root, served, run) for run in served.runs)
+
+
+def read_watts(root: Path, served: Served, tests: Sequence[LoadGenTest]) -> dict[str, float | str]:
+    """Mean watts of each performance test of a result, or the reason for which they are unknown."""
+    names = {str(test.folder.relative_to(root)): test.folder for test in tests}
+    return {
+        name: mean_watts(power_log_of(str(folder)))
+        for name, folder in names.items()
+        if name in served.tests and name.endswith(PERFORMANCE_RUN)
+    }
+
+
+def _training_or_reason(root: Path, served: Served, run: ServedRun) -> Training | str:
+    try:
+        return _read_training(root, served, run)
+    except (LogError, RequestError) as error:
+        return str(error)
+
+
+def _read_training(root: Path, served: Served, run: ServedRun) -> Training:
     benchmark = ruleset.load(served.training_ruleset).benchmark(served.benchmark)
     record, log = read_record(root / f"run_{run.index}" / TRAINING_LOG, benchmark)
-    result, energy = verified.found(record), energy_of(record)
+    result, energy = verified.found(record), measure(record)
     return Training(
         record=record,
         log=log,
         target=benchmark.target,
         quality=dict(benchmark.target.quality_of(record.quality).metrics),
         tolerance=result["tolerance"] if result.get("agree") else None,
-        joules=None if energy is None else energy.joules,
+        joules=energy.joules if isinstance(energy, Energy) else None,
+        energy_problem=None if isinstance(energy, Energy) or energy == WITHOUT_LOGS else energy,
     )
 
 

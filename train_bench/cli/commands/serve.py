@@ -14,7 +14,7 @@ from train_bench.core import files
 from train_bench.errors import RequestError
 from train_bench.plan.request import Request
 from train_bench.report import serving as report
-from train_bench.serving.assignment import SCENARIOS, WORK
+from train_bench.serving.assignment import QUANTISATIONS, SCENARIOS, WORK
 from train_bench.serving.folders import PAGE
 
 ALL = "all"
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--quantisation",
         default="none",
-        choices=("none", "bf16", "int8_dynamic"),
+        choices=QUANTISATIONS,
         help="of the weights, which have to keep 0.99 of the quality (default none)",
     )
     parser.add_argument(
