@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from train_bench.serving.batching import Batcher, Batching
+from train_bench.serving.batching import Batching, InlineBatcher, QueueBatcher
 
 
 class Answers:
@@ -32,7 +32,7 @@ def samples(*numbers):
 
 
 def batcher(answers, **policy):
-    made = Batcher(Batching(**policy), answers.answer, answers.complete)
+    made = QueueBatcher(Batching(**policy), answers.answer, answers.complete)
     made.start()
     return made
 
@@ -73,6 +73,22 @@ def test_a_window_waits_for_a_full_batch_and_no_longer():
     assert answers.batches == [[0, 1, 2], [3]]
 
 
+@pytest.mark.parametrize("raised", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
+@pytest.mark.parametrize("kind", [InlineBatcher, QueueBatcher])
+def test_whatever_an_answer_raises_the_test_ends_with_empty_answers(kind, raised):
+    answers = Answers()
+
+    def answer(indices):
+        raise raised
+
+    made = kind(Batching(max_batch_size=1), answer, answers.complete)
+    made.start()
+    made.issue(samples(0, 1))
+    made.close()
+    assert answers.given == {100: b"", 101: b""}
+    assert made.failure is raised
+
+
 @pytest.mark.parametrize("few", [False, True])
 def test_after_an_error_all_samples_get_empty_answers_and_the_error_is_kept(few):
     answers = Answers()
@@ -84,7 +100,7 @@ def test_after_an_error_all_samples_get_empty_answers_and_the_error_is_kept(few)
             raise ValueError("gone")
         return answers.answer(indices)
 
-    made = Batcher(Batching(max_batch_size=1), answer, answers.complete)
+    made = QueueBatcher(Batching(max_batch_size=1), answer, answers.complete)
     made.start()
     made.issue(samples(0, 1, 2, 3))
     made.close()
@@ -95,7 +111,7 @@ def test_after_an_error_all_samples_get_empty_answers_and_the_error_is_kept(few)
 @pytest.mark.parametrize("others", [["0"], [memoryview(b"0")], "0", b"0", [None]])
 def test_answers_other_than_bytes_are_an_error_and_the_test_still_ends(others):
     answers = Answers()
-    made = Batcher(Batching(max_batch_size=1), lambda indices: others, answers.complete)
+    made = QueueBatcher(Batching(max_batch_size=1), lambda indices: others, answers.complete)
     made.start()
     made.issue(samples(0, 1))
     made.close()
@@ -111,7 +127,7 @@ def test_answers_that_cannot_be_handed_over_are_an_error_and_the_test_still_ends
             raise ValueError("too long")
         answers.complete(ids, given)
 
-    made = Batcher(Batching(max_batch_size=1), answers.answer, complete)
+    made = QueueBatcher(Batching(max_batch_size=1), answers.answer, complete)
     made.start()
     made.issue(samples(0, 1, 2))
     made.close()
@@ -120,7 +136,7 @@ def test_answers_that_cannot_be_handed_over_are_an_error_and_the_test_still_ends
 
 
 def inline(answers, **policy):
-    made = Batcher(Batching(**policy), answers.answer, answers.complete, inline=True)
+    made = InlineBatcher(Batching(**policy), answers.answer, answers.complete)
     made.start()
     return made
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,14 +23,12 @@ class Batching:
     max_batch_size: int = 32
 
 
-class Batcher:
-    """Answers samples in batches, in a thread of its own. `issue` only queues them, because the latency of a sample
-    counts from when it was scheduled; with `inline`, for queries that come one after the other, it answers them itself,
-    which spares two changes of threads a query.
+class Batcher(ABC):
+    """Answers samples in batches, between `start` and `close`.
 
-    `answer` gets indices and returns as many answers, `complete` gets the ids with them. When either fails, `failure`
-    has the error, and all further samples get empty answers, so that the test comes to its end. `processor_seconds` are
-    those of the thread in `answer`, for `answered` samples.
+    `answer` gets indices and returns as many answers, `complete` gets the ids with them. When either fails, whatever it
+    raises, `failure` has the error, and all further samples get empty answers, so that the test comes to its end.
+    `processor_seconds` are those of the thread in `answer`, for `answered` samples.
     """
 
     def __init__(
@@ -37,38 +36,81 @@ class Batcher:
         batching: Batching,
         answer: Callable[[Sequence[int]], Sequence[bytes]],
         complete: Callable[[Sequence[int], Sequence[bytes]], None],
-        *,
-        inline: bool = False,
     ) -> None:
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         self.answered = 0
         self.processor_seconds = 0.0
         self._batching, self._answer, self._complete = batching, answer, complete
-        self._inline = inline
+
+    def start(self) -> None:  # noqa: B027
+        """Start answering."""
+
+    @abstractmethod
+    def issue(self, samples: Sequence[Any]) -> None:
+        """Take samples, which have an `id` and an `index`."""
+
+    def close(self) -> None:  # noqa: B027
+        """Answer the waiting samples, then end."""
+
+    def fail(self, error: BaseException) -> None:
+        """Give empty answers from now on."""
+        self.failure = self.failure or error
+
+    def _give(self, batch: Sequence[Any]) -> None:
+        ids = [sample.id for sample in batch]
+        answers: Sequence[bytes] = [b""] * len(batch)
+        if self.failure is None:
+            start = time.thread_time()
+            try:
+                answers = self._answer([sample.index for sample in batch])
+                _refuse_other_answers(answers, len(batch))
+            except BaseException as error:
+                self.fail(error)
+                answers = [b""] * len(batch)
+            self.processor_seconds += time.thread_time() - start
+            self.answered += len(batch)
+        try:
+            self._complete(ids, answers)
+        except BaseException as error:
+            self.fail(error)
+            self._complete(ids, [b""] * len(batch))
+
+
+class InlineBatcher(Batcher):
+    """Batcher that answers samples where they are issued, for queries that come one after the other: it spares two
+    changes of threads a query."""
+
+    def issue(self, samples: Sequence[Any]) -> None:
+        size = self._batching.max_batch_size
+        for first in range(0, len(samples), size):
+            self._give(samples[first : first + size])
+
+
+class QueueBatcher(Batcher):
+    """Batcher with a thread of its own. `issue` only queues samples, because the latency of a sample counts from when
+    it was scheduled."""
+
+    def __init__(
+        self,
+        batching: Batching,
+        answer: Callable[[Sequence[int]], Sequence[bytes]],
+        complete: Callable[[Sequence[int], Sequence[bytes]], None],
+    ) -> None:
+        super().__init__(batching, answer, complete)
         self._issued: queue.SimpleQueue[Sequence[Any] | None] = queue.SimpleQueue()
         self._waiting: deque[Any] = deque()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="batcher", daemon=True)
 
     def start(self) -> None:
-        """Start answering."""
-        if not self._inline:
-            self._thread.start()
+        self._thread.start()
 
     def issue(self, samples: Sequence[Any]) -> None:
-        """Queue samples, which have an `id` and an `index`, or answer them."""
-        if not self._inline:
-            self._issued.put(samples)
-            return
-        most = self._batching.max_batch_size
-        for first in range(0, len(samples), most):
-            self._give(samples[first : first + most])
+        self._issued.put(samples)
 
     def close(self) -> None:
-        """Answer what is waiting, then end the thread."""
-        if not self._inline:
-            self._issued.put(None)
-            self._thread.join()
+        self._issued.put(None)
+        self._thread.join()
 
     def _work(self) -> None:
         while self._take(None):
@@ -93,24 +135,6 @@ class Batcher:
             return False
         self._waiting.extend(samples)
         return True
-
-    def _give(self, batch: Sequence[Any]) -> None:
-        ids = [sample.id for sample in batch]
-        answers: Sequence[bytes] = [b""] * len(batch)
-        if self.failure is None:
-            start = time.thread_time()
-            try:
-                answers = self._answer([sample.index for sample in batch])
-                _refuse_other_answers(answers, len(batch))
-            except Exception as error:
-                self.failure, answers = error, [b""] * len(batch)
-            self.processor_seconds += time.thread_time() - start
-            self.answered += len(batch)
-        try:
-            self._complete(ids, answers)
-        except Exception as error:
-            self.failure = self.failure or error
-            self._complete(ids, [b""] * len(batch))
 
 
 def _refuse_other_answers(answers: Sequence[bytes], count: int) -> None:

@@ -10,7 +10,9 @@ from typing import Protocol
 
 import mlperf_loadgen
 
-from train_bench.serving.batching import Batcher, Batching
+from train_bench.errors import LaunchError
+from train_bench.serving.batching import Batcher, Batching, InlineBatcher, QueueBatcher
+from train_bench.serving.held_signals import held_signals
 from train_bench.serving.timer_slack import exact_timers
 
 NO_AUDIT = "no audit.config"
@@ -61,25 +63,38 @@ class Load:
 
 def run_test(folder: Path, load: Load, samples: Samples, batching: Batching) -> float:
     """Carry out a test; its logs are in `folder` then. Returns the processor time of an answer, in seconds. Raises what
-    the task has raised."""
-    failures: list[Exception] = []
+    the task has raised, and `LaunchError` where the process was asked to end meanwhile: the test first comes to its
+    end, with empty answers."""
+    folder.mkdir(parents=True)
+    kind = InlineBatcher if load.scenario in STREAMS else QueueBatcher
+    batcher = kind(batching, samples.answer, _complete)
+    with held_signals(batcher.fail):
+        _carry_out(folder, load, samples, batcher)
+    if isinstance(batcher.failure, Exception):
+        raise batcher.failure
+    if batcher.failure is not None:
+        raise LaunchError(
+            f"The test {folder} was ended by {type(batcher.failure).__name__}, so its answers are not those of the "
+            "task; serve again."
+        ) from batcher.failure
+    return batcher.processor_seconds / max(1, batcher.answered)
 
+
+def _carry_out(folder: Path, load: Load, samples: Samples, batcher: Batcher) -> None:
     def guarded(act: Callable[[Sequence[int]], None]) -> Callable[[Sequence[int]], None]:
         def call(indices: Sequence[int]) -> None:
             try:
                 act(indices)
-            except Exception as error:  # one that passes through LoadGen ends the process
-                failures.append(error)
+            except BaseException as error:
+                batcher.fail(error)
 
         return call
 
-    folder.mkdir(parents=True)
-    batcher = Batcher(batching, samples.answer, _complete, inline=load.scenario in STREAMS)
     count = samples.served_samples()
     library = mlperf_loadgen.ConstructQSL(
         count, count, guarded(samples.load_samples), guarded(samples.unload_samples)
     )
-    system = mlperf_loadgen.ConstructSUT(batcher.issue, lambda: None)
+    system = mlperf_loadgen.ConstructSUT(guarded(batcher.issue), lambda: None)
     batcher.start()
     try:
         with exact_timers():
@@ -88,10 +103,6 @@ def run_test(folder: Path, load: Load, samples: Samples, batching: Batching) -> 
         batcher.close()
         mlperf_loadgen.DestroySUT(system)
         mlperf_loadgen.DestroyQSL(library)
-    for failure in (*failures, batcher.failure):
-        if failure is not None:
-            raise failure
-    return batcher.processor_seconds / max(1, batcher.answered)
 
 
 def _complete(ids: Sequence[int], answers: Sequence[bytes]) -> None:
