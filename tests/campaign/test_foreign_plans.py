@@ -130,7 +130,11 @@ def of_launcher(name, **options):
             lambda plan: plan["shared"].update(drop_caches=True, drop_caches_command="nc evil"),
             "drop_caches=true by nc evil",
         ),
-        (lambda plan: plan["request"].update(energy_command="nc evil"), "energy_command=nc evil"),
+        (
+            lambda plan: plan["request"].update(energy="auto", energy_command="nc evil"),
+            "energy_command=nc evil",
+        ),
+        (lambda plan: plan["request"].update(energy="auto", energy_idle="999 s"), "energy_idle='999 s'"),
         (
             lambda plan: plan["request"].update(tracking="wandb", tracking_online=True),
             "tracking=wandb, tracking_online=true",

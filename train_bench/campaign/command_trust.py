@@ -13,6 +13,7 @@ from typing import Any
 
 from train_bench.core import begun_plans, files, plugins
 from train_bench.core.job import Job, plan_digest
+from train_bench.energy import meter
 from train_bench.errors import RequestError
 from train_bench.observers.tracking import NONE
 from train_bench.plan import discover
@@ -54,7 +55,7 @@ def external_effects(plan: Plan) -> list[str]:
     effects = [] if job.command is None else [f"{shlex.join(job.command.argv)} (in {job.command.cwd})"]
     if job.python is not None:
         effects.append(f"python={job.python}")
-    effects += _energy_command(plan)
+    effects += _of_energy(plan)
     effects += launcher_effects(plan)
     effects += _of_processes(job)
     if job.drop_caches:
@@ -80,10 +81,10 @@ def refuse_processes(job: Job, work: str) -> None:
     _refuse_deed(f"{work} would start processes", _of_processes(job), job.folder)
 
 
-def refuse_energy_command(plan: Plan, work: str) -> None:
+def refuse_energy(plan: Plan, work: str) -> None:
     """Raise `RequestError` for `work` that would start the energy command of a campaign that this user has not begun or
-    trusted."""
-    _refuse_deed(f"{work} would measure energy", _energy_command(plan), plan.jobs[0].folder)
+    trusted, or wait for its idle measurement, and for energy options that are none."""
+    _refuse_deed(f"{work} would measure energy", _of_energy(plan), plan.jobs[0].folder)
 
 
 def _refuse_deed(deed: str, effects: Sequence[str], folder: Path, remedy: str | None = None) -> None:
@@ -100,9 +101,15 @@ def _refuse_deed(deed: str, effects: Sequence[str], folder: Path, remedy: str | 
         )
 
 
-def _energy_command(plan: Plan) -> list[str]:
-    command = plan.request.get("energy_command")
-    return [] if command is None else [f"energy_command={command}"]
+def _of_energy(plan: Plan) -> list[str]:
+    """Energy command, and an idle measurement that takes longer than the default."""
+    wished = meter.parse_options(plan.request)
+    if wished is None:
+        return []
+    effects = [] if wished.command is None else [f"energy_command={wished.command}"]
+    if wished.idle_seconds > meter.IDLE_SECONDS:
+        effects.append(f"energy_idle='{wished.idle_seconds:g} s'")
+    return effects
 
 
 def launcher_effects(plan: Plan) -> list[str]:

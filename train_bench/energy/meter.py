@@ -22,6 +22,9 @@ from train_bench.errors import RequestError, WriteError
 
 SYSFS = Path("/sys")
 IDLE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(s|W)\s*", re.ASCII)
+IDLE_SECONDS = 10.0
+"""Default of the idle measurement."""
+
 START_SECONDS = 30.0
 """Timeout in seconds for the sampler to find its counters, besides the time of the idle measurement."""
 
@@ -44,15 +47,17 @@ class EnergyOptions:
 def parse_options(request: Mapping[str, Any]) -> EnergyOptions | None:
     """Parse the options `energy`, `energy_command` and `energy_idle`; None if nothing is measured. Raises
     `RequestError` for invalid values."""
-    command, idle = request.get("energy_command"), str(request.get("energy_idle", "10 s"))
+    command, idle = request.get("energy_command"), str(request.get("energy_idle", f"{IDLE_SECONDS:g} s"))
     if request.get("energy", "off") != "auto":  # older plans have no energy options
         if command is not None:
             raise RequestError("energy_command= requires energy=auto; add that, or leave energy_command out.")
         return None
+    if command is not None and not isinstance(command, str):
+        raise RequestError(f"energy_command is {command!r:.80}; give the words of a program, as in a shell.")
     found = IDLE.fullmatch(idle)
     if found is None or not math.isfinite(float(found[1])):
         raise RequestError(
-            f"energy_idle={idle!r} is not an idle power; write '10 s' to measure it before the first run, "
+            f"energy_idle={idle!r:.80} is not an idle power; write '10 s' to measure it before the first run, "
             "or '85 W' if it is known ('0 s': no energy above idle)."
         )
     if command is not None:
@@ -140,7 +145,7 @@ class Meter:
             self._say(f"energy: {self._where}{why}; {measured} and others like it have no energy")
             return
         idle, source = self._idle(rows)
-        stated = {"idle_watts": idle, "idle": source, "nodes": self._hosts}
+        stated = {"host": socket.gethostname(), "idle_watts": idle, "idle": source, "nodes": self._hosts}
         try:
             files.write(path, readings.power_log(rows, begin_ms, end_ms, stated))
         except WriteError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import math
+import platform
 import shutil
 import time
 from collections.abc import Callable
@@ -90,7 +91,11 @@ class _Session:
         self._scenario = assignment.scenario
         self._tests: dict[str, dict[str, Any]] = {}
         self._quantised: dict[int, str] = {}
-        self.report: dict[str, Any] = {"scenario": self._scenario, "tests": self._tests}
+        self.report: dict[str, Any] = {
+            "scenario": self._scenario,
+            "host": platform.node(),
+            "tests": self._tests,
+        }
         self._tasks: dict[int, ServesSamples] = {}
         self._others: list[Task] = []
 

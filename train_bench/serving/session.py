@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import platform
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,8 +16,9 @@ from typing import Any
 from train_bench.campaign import command_trust, kept_weights, preflight, rank_job, runner
 from train_bench.campaign.kept_weights import Kept
 from train_bench.core import files, software
+from train_bench.core.escape import plain
 from train_bench.core.job import Device, Job, Precision
-from train_bench.energy.meter import Meter, parse_options
+from train_bench.energy.meter import EnergyOptions, Meter, parse_options
 from train_bench.errors import RequestError
 from train_bench.judge.checks import verified
 from train_bench.judge.checks.samples import COMMON_BOUND
@@ -87,7 +89,7 @@ def refuse(plan: Plan, request: ServeRequest) -> list[Kept]:
     preflight.refuse_folder(request.output, "--output")
     if request.quantisation == "int8_dynamic" and plan.jobs[0].device is Device.cuda:
         raise RequestError("--quantisation int8_dynamic is for the CPU, and device is cuda; add device=cpu.")
-    command_trust.refuse_energy_command(plan, WORK)
+    command_trust.refuse_energy(plan, WORK)
     runner.refuse_missing_data(plan)
     return _verified(plan)
 
@@ -130,7 +132,8 @@ def carry_out(
     precision = Precision.bf16 if request.quantisation == "bf16" else plan.jobs[0].precision
     job = replace(runs[0].job, precision=precision)
     reports = []
-    meter = Meter(parse_options(plan.request), output, tell)
+    trained_on, here = _trained_on(plan), platform.node()
+    meter = Meter(_energy_options(plan, trained_on, here, tell), output, tell)
     meter.begin()
     try:
         with _leased(runs, output / STORE) as leased:
@@ -139,7 +142,13 @@ def carry_out(
                 options = as_options(assignment_of(SCENARIOS[name], leased, request))
                 done = rank_job.carry_out(replace(plan, jobs=(job,)), WORK, options, output / "ranks" / name)
                 reports.append(files.read_json(done.folder / SERVED))
-                _write_power_logs(meter, output, reports[-1]["tests"])
+                if reports[-1]["host"] == here:
+                    _write_power_logs(meter, output, reports[-1]["tests"])
+                elif meter.reads:
+                    tell(
+                        f"energy: not measured in {name}, because its process ran on the host "
+                        f"{reports[-1]['host']}, and the meter reads this one, {here}."
+                    )
                 tell(f"{name}: served the weights of {len(runs)} runs, {time.monotonic() - start:.0f} s")
     finally:
         meter.end()
@@ -147,6 +156,30 @@ def carry_out(
     shutil.rmtree(
         output / "ranks", ignore_errors=True
     )  # what ranks have printed stays where there is no result
+
+
+def _trained_on(plan: Plan) -> str | None:
+    """Host of the campaign's runs, as far as it is known."""
+    host = files.read_object(plan.jobs[0].folder / "system.json").get("host")
+    return plain(host) if isinstance(host, str) else None
+
+
+def _energy_options(
+    plan: Plan, trained_on: str | None, here: str, tell: Callable[[str], None]
+) -> EnergyOptions | None:
+    """Energy options of the campaign on this host; None for a command, which is the meter of the host that it names, if
+    the campaign was trained elsewhere."""
+    options = parse_options(plan.request)
+    if options is None or trained_on in (here, None):
+        return options
+    if options.command is not None:
+        tell(
+            f"energy: not measured, because energy_command is that of the host {trained_on}, where the campaign was "
+            f"trained, and this is {here}."
+        )
+        return None
+    tell(f"energy: measured is this host, {here}; the campaign was trained on {trained_on}.")
+    return options
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """What `train-bench serve` refuses before any rank is started."""
 
+import platform
 from dataclasses import replace
 
 import pytest
@@ -148,35 +149,61 @@ def test_int8_on_a_gpu_is_refused(kept, tmp_path, monkeypatch):
         session.refuse(plan, wanted)
 
 
-def test_the_energy_command_of_somebody_else_is_not_started(kept, tmp_path):
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            {"energy_command": "touch /tmp/x"},
+            r"serve would measure energy as the campaign in .*energy_command=touch",
+        ),
+        (
+            {"energy_idle": "86400 s"},
+            r"serve would measure energy as the campaign in .*energy_idle='86400 s'",
+        ),
+        ({"energy_idle": "much"}, "energy_idle='much' is not an idle power"),
+    ],
+)
+def test_energy_is_not_measured_as_somebody_else_says(kept, tmp_path, options, sentence):
     plan = kept(True)
     files.write_json(plan.jobs[0].folder / "plan.json", {})
-    asking = replace(plan, request={**plan.request, "energy": "auto", "energy_command": "touch /tmp/x"})
-    with pytest.raises(
-        RequestError, match=r"serve would measure energy as the campaign in .*energy_command=touch"
-    ):
+    asking = replace(plan, request={**plan.request, "energy": "auto", **options})
+    with pytest.raises(RequestError, match=sentence):
         session.refuse(asking, request(tmp_path))
+    files.write_json(plan.jobs[0].folder / "plan.json", {})
+    session.refuse(replace(plan, request={**plan.request, "energy": "auto"}), request(tmp_path))
 
 
 class FakeMeter:
-    """Meter that notes what was to be written."""
+    """Meter that notes what is to be written."""
 
-    def __init__(self, wished, folder, say):
-        self.said, self.ended = [wished], False
-        FakeMeter.made = self
+    def __init__(self):
+        self.options, self.written, self.reads, self.ended = None, [], True, False
+
+    def start(self, options, folder, say):
+        """Stand in for `Meter` with these arguments."""
+        self.options = options
+        return self
 
     def begin(self):
         pass
 
     def write_log(self, path, begin_ms, end_ms, measured):
-        self.said.append((path, begin_ms, end_ms, measured))
+        self.written.append((path, begin_ms, end_ms, measured))
 
     def end(self):
         self.ended = True
 
 
+@pytest.fixture
+def meter(monkeypatch):
+    """The meter of `serve`."""
+    made = FakeMeter()
+    monkeypatch.setattr(session, "Meter", made.start)
+    return made
+
+
 def test_fewer_runs_than_the_rules_ask_for_are_announced_before_the_first_process(
-    kept, tmp_path, monkeypatch
+    kept, tmp_path, monkeypatch, meter
 ):
     plan, said = kept(True), []
 
@@ -184,18 +211,19 @@ def test_fewer_runs_than_the_rules_ask_for_are_announced_before_the_first_proces
         raise LaunchError(f"started after {said}")
 
     monkeypatch.setattr(session.rank_job, "carry_out", started)
-    monkeypatch.setattr(session, "Meter", FakeMeter)
     wanted = request(tmp_path)
     with pytest.raises(LaunchError, match="asks for the weights of 5 runs, and 1 of this campaign reached"):
         session.carry_out(plan, session.refuse(plan, wanted), wanted, tell=said.append)
-    assert FakeMeter.made.ended
+    assert meter.ended
 
 
-def test_performance_tests_have_power_logs_where_the_campaign_measured_its_energy(
-    kept, tmp_path, monkeypatch
-):
-    plan = kept(True)
-    plan = replace(plan, request={**plan.request, "energy": "auto"})
+HERE, ELSEWHERE = platform.node(), "elsewhere"
+
+
+def carried_out(kept, tmp_path, monkeypatch, *, host=HERE, **options):
+    """Serve one scenario on a host, measured as the options say. Returns the lines and the folder of the result."""
+    plan, lines = kept(True), []
+    plan = replace(plan, request={**plan.request, "energy": "auto", **options})
     wanted = request(tmp_path)
     tests = {
         f"run_0/Offline/{name}": {"run": 0, "mode": mode, "window_ms": window}
@@ -206,20 +234,56 @@ def test_performance_tests_have_power_logs_where_the_campaign_measured_its_energ
     }
 
     def served(plan, work, options, folder):
-        files.write_json(folder / "served.json", {"scenario": "Offline", "tests": tests})
+        files.write_json(folder / "served.json", {"scenario": "Offline", "host": host, "tests": tests})
         for name in tests:
             (wanted.output / name).mkdir(parents=True)
         return replace(plan.jobs[0], folder=folder)
 
     monkeypatch.setattr(session.rank_job, "carry_out", served)
-    monkeypatch.setattr(session, "Meter", FakeMeter)
-    session.carry_out(plan, session.refuse(plan, wanted), wanted, tell=lambda line: None)
-    options, *logs = FakeMeter.made.said
-    assert options.command is None
-    path = wanted.output / "run_0" / "Offline" / "performance" / "power" / "node_0.txt"
-    assert logs == [(path, 3, 4, "the test run_0/Offline/performance/run_1")]
-    copied = files.read_json(wanted.output / "serving.json")["tests"]["run_0/Offline/performance/run_1"]
+    session.carry_out(plan, session.refuse(plan, wanted), wanted, tell=lines.append)
+    return "\n".join(lines), wanted.output
+
+
+def test_performance_tests_have_power_logs_where_the_campaign_measured_its_energy(
+    kept, tmp_path, monkeypatch, meter
+):
+    _, output = carried_out(kept, tmp_path, monkeypatch)
+    assert meter.options.command is None
+    path = output / "run_0" / "Offline" / "performance" / "power" / "node_0.txt"
+    assert meter.written == [(path, 3, 4, "the test run_0/Offline/performance/run_1")]
+    copied = files.read_json(output / "serving.json")["tests"]["run_0/Offline/performance/run_1"]
     assert "window_ms" not in copied
+
+
+def trained_on(tmp_path, host):
+    files.write_json(tmp_path / "campaign" / "system.json", {"host": host})
+
+
+def test_a_process_on_another_host_than_the_meter_has_no_energy(kept, tmp_path, monkeypatch, meter):
+    lines, _ = carried_out(kept, tmp_path, monkeypatch, host=ELSEWHERE)
+    assert (
+        f"not measured in offline, because its process ran on the host elsewhere, and the meter reads {HERE}"
+        in (lines.replace("this one, ", ""))
+    )
+    assert meter.written == []
+
+
+def test_the_energy_command_of_another_host_measures_nothing_here(kept, tmp_path, monkeypatch, meter):
+    monkeypatch.setattr(session.command_trust, "refuse_energy", lambda plan, work: None)
+    trained_on(tmp_path, ELSEWHERE)
+    lines, _ = carried_out(kept, tmp_path, monkeypatch, energy_command="ipmi")
+    assert "energy: not measured, because energy_command is that of the host elsewhere" in lines
+    assert meter.options is None
+    trained_on(tmp_path, HERE)
+    carried_out(kept, tmp_path / "again", monkeypatch, energy_command="ipmi")
+    assert meter.options.command == "ipmi"
+
+
+def test_counters_of_another_host_than_that_of_training_are_named(kept, tmp_path, monkeypatch, meter):
+    trained_on(tmp_path, ELSEWHERE)
+    lines, _ = carried_out(kept, tmp_path, monkeypatch)
+    assert f"energy: measured is this host, {HERE}; the campaign was trained on elsewhere." in lines
+    assert len(meter.written) == 1
 
 
 @pytest.mark.parametrize("words", [("score",), ("report", "to=x.html")])
