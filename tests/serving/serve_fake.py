@@ -5,6 +5,7 @@ import json
 import re
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from train_bench.check.one_rank import OneRank
 from train_bench.core import files
 from train_bench.judge.checks.verified import path_of
 from train_bench.quality import Quality
-from train_bench.serving import rank, session
+from train_bench.serving import batching, rank, session
 from train_bench.serving.assignment import SERVED, as_options
 from train_bench.serving.batching import Batching
 from train_bench.task import DataFacts, DataFingerprint, SetFingerprint
@@ -26,6 +27,25 @@ from train_bench.task import DataFacts, DataFingerprint, SetFingerprint
 SAMPLES = 900
 COST_S = 5e-5
 """Processor time of an honest answer."""
+
+
+class Processor:
+    """Processor time of the answering thread, as far as fake answers have stated it: no load of the machine changes it.
+    A thread sleeps as long, so that traces leave room for it."""
+
+    def __init__(self):
+        self.seconds = 0.0
+
+    def work(self, seconds):
+        time.sleep(seconds)
+        self.seconds += seconds
+
+    def thread_time(self):
+        return self.seconds
+
+
+processor = Processor()
+work = processor.work
 
 
 class ServedTask(FakeTask):
@@ -77,12 +97,6 @@ class ServedTask(FakeTask):
         return Quality(metrics={"top1": float(right.mean())})
 
 
-def work(seconds):
-    end = time.thread_time() + seconds
-    while time.thread_time() < end:
-        pass
-
-
 class Caching(ServedTask):
     """Answers what it has answered before with a tenth of the work."""
 
@@ -123,6 +137,7 @@ class Sleeping(ServedTask):
     def answer(self, indices):
         if self.performing:
             time.sleep(COST_S * len(indices))
+            work(COST_S / 100 * len(indices))
             return [self.one(index) for index in indices]
         return super().answer(indices)
 
@@ -242,6 +257,8 @@ def serve(folder, system, monkeypatch, *, scenario="Offline", runs=1, change=Non
     doing = replace(made, folder=folder / "process", work_options=as_options(assignment))
     with monkeypatch.context() as patched:
         patched.setattr(rank.rank, "new_task", lambda job: system())
+        clocks = SimpleNamespace(thread_time=processor.thread_time, perf_counter=time.perf_counter)
+        patched.setattr(batching, "time", clocks)
         if change is not None:
             honest = rank.Load
             patched.setattr(rank, "Load", lambda **make: honest(**change(make) if "mode" in make else make))
