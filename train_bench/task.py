@@ -288,7 +288,8 @@ class SampleSheet:
     """Samples that a generative model has drawn, beside samples of its data, for the report page.
 
     about     how they were drawn, in sentences for readers
-    rows      by label (a prompt), uint8 (samples, rows, columns, 3) twice: those of the model, and of the data
+    rows      by label (a prompt), uint8 (samples, rows, columns, 3) twice: those of the model, and of the data; 1 to
+              256 samples, rows and columns, and less than 3 MiB in all
     measures  by name, a figure of the model's samples and of the data's
     """
 
@@ -302,7 +303,7 @@ class DrawsSamples(Task, Protocol):
 
     def draw_samples(self) -> SampleSheet | None:
         """Samples of the model, once the clock has stopped; None where there is nothing to look at. Every rank takes
-        part, rank 0's answer counts."""
+        part, rank 0's answer counts. An error of one rank ends the drawing of all, and leaves the result."""
 
 
 class ReportsLearningRates(Task, Protocol):

@@ -2,6 +2,9 @@
 
 import base64
 import json
+import queue
+import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,7 +35,7 @@ class Drawing(FakeTask):
 
     def draw_samples(self):
         self._note("draw_samples")
-        if isinstance(self.drawn, Exception):
+        if isinstance(self.drawn, BaseException):
             raise self.drawn
         return self.drawn
 
@@ -57,6 +60,17 @@ def test_samples_are_drawn_after_the_last_line_of_the_log_and_written_beside_the
         (ValueError("no decoder"), "ValueError: no decoder"),
         (sheet(IMAGES / 255), "ValueError: images are float64 (2, 1, 2, 3); needed is uint8"),
         (sheet(spread=np.nan), "ValueError: a figure is nan; needed are finite ones"),
+        (SystemExit("no decoder"), "SystemExit: no decoder"),
+        (
+            sheet(np.zeros((1, 300, 1, 3), np.uint8)),
+            "ValueError: images are (1, 300, 1, 3); allowed are 1 to 256 samples, rows and columns",
+        ),
+        (sheet(IMAGES[:0]), "ValueError: images are (0, 1, 2, 3); allowed are 1 to 256"),
+        (
+            sheet(np.zeros((22, 256, 256, 3), np.uint8)),
+            "ValueError: the samples have 5,767,",
+        ),
+        (replace(sheet(), about=3), "ValueError: 3 is no text; needed are texts"),
     ],
 )
 def test_a_failure_leaves_the_result_and_is_written_in_their_place(tmp_path, drawn, error):
@@ -81,9 +95,61 @@ def test_of_a_task_that_draws_none_nothing_is_written(tmp_path, task):
 
 
 def test_every_rank_draws_and_the_first_one_writes(tmp_path):
-    class SecondRank(OneRank):
-        rank = 1
-
     task = Drawing(sheet())
     drawn_samples.write_samples(task, job(tmp_path), SecondRank())
     assert task.diary == ["draw_samples"] and not job(tmp_path).samples_file.exists()
+
+
+class SecondRank(OneRank):
+    """One of two ranks."""
+
+    rank, size = 1, 2
+
+
+class Ended(Exception):
+    """The process of a rank has ended."""
+
+
+@pytest.fixture
+def ended(tmp_path, monkeypatch):
+    """Names of threads that have ended the process."""
+    found = queue.Queue()
+
+    def end_process():
+        found.put(threading.current_thread().name)
+        if threading.current_thread() is threading.main_thread():
+            raise Ended
+
+    monkeypatch.setattr(drawn_samples, "end_process", end_process)
+    monkeypatch.setattr(drawn_samples, "POLL_SECONDS", 0.01)
+    job(tmp_path).ranks_folder.mkdir(parents=True)
+    yield found
+    (job(tmp_path).ranks_folder / "drawing_failed").touch()  # it ends the threads
+
+
+def test_an_error_of_one_rank_ends_all_of_them_and_is_written(tmp_path, ended):
+    """Another rank is in its network then, and waits."""
+    with pytest.raises(Ended):
+        drawn_samples.write_samples(Drawing(ValueError("no memory")), job(tmp_path), SecondRank())
+    assert written(tmp_path) == {"error": "rank 1: ValueError: no memory"}
+    assert {ended.get(timeout=60), ended.get(timeout=60)} == {"MainThread", "drawing"}
+
+
+def test_the_first_error_is_the_one_that_is_written(tmp_path, ended):
+    (job(tmp_path).ranks_folder / "drawing_failed").touch()
+    with pytest.raises(Ended):
+        drawn_samples.write_samples(Drawing(ValueError("connection closed")), job(tmp_path), SecondRank())
+    assert not job(tmp_path).samples_file.exists()
+
+
+def test_without_an_error_no_rank_is_ended(tmp_path, ended):
+    drawn_samples.write_samples(Drawing(sheet()), job(tmp_path), SecondRank())
+    assert ended.empty()
+
+
+def test_samples_that_the_page_does_not_show_end_no_rank(tmp_path, ended):
+    first = SecondRank()
+    first.rank = 0
+    drawn_samples.write_samples(Drawing(sheet(spread=np.nan)), job(tmp_path), first)
+    assert written(tmp_path) == {"error": "rank 0: ValueError: a figure is nan; needed are finite ones"}
+    assert ended.empty()

@@ -177,6 +177,13 @@ class Job:
         return self.folder / "checkpoints" / f"run_{self.index}"
 
 
+LARGEST_SAMPLES_SIDE = 256
+"""Largest number of images of a label, of their rows and of their columns, in the file of drawn samples."""
+
+LARGEST_SAMPLES_BYTES = 4 * 2**20
+"""Size limit of the file of drawn samples."""
+
+
 def samples_file(campaign: Path, index: int) -> Path:
     """File of the samples that a generative model has drawn after a run, in the folder of its campaign."""
     return campaign / "ranks" / f"run_{index}" / "samples.json"

@@ -15,15 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.core import files
-from train_bench.core.job import samples_file
+from train_bench.core.job import LARGEST_SAMPLES_BYTES, LARGEST_SAMPLES_SIDE, samples_file
 from train_bench.errors import TrainBenchError
 
 IMAGES_PER_LINE = 4
 """Images in a line."""
-
-LARGEST_BYTES = 4 * 2**20
-LARGEST_SIDE = 256
-"""Images of a row, and rows and columns of an image."""
 
 LONGEST_TEXT = 2000
 
@@ -56,7 +52,9 @@ def read(folder: Path, runs: Sequence[Mapping[str, Any]]) -> Samples | None:
         path = samples_file(folder, run["index"])
         if path.is_file():
             try:
-                return _samples(run["index"], files.parse_json(files.read_bytes(path, largest=LARGEST_BYTES)))
+                return _samples(
+                    run["index"], files.parse_json(files.read_bytes(path, largest=LARGEST_SAMPLES_BYTES))
+                )
             except (TrainBenchError, OSError) as error:
                 return Samples(run=run["index"], error=f"{path} cannot be read: {error}")
             except files.INVALID_CONTENT:
@@ -102,7 +100,7 @@ def _address(pixels: Mapping[str, Any]) -> str:
     """Data address of a PNG of all images of a label, `IMAGES_PER_LINE` in a line, transparent pixels between them."""
     samples, rows, columns = (pixels[side] for side in ("samples", "rows", "columns"))
     rgb = base64.b64decode(pixels["rgb"])
-    sides_fit = all(0 < side <= LARGEST_SIDE for side in (samples, rows, columns))
+    sides_fit = all(0 < side <= LARGEST_SAMPLES_SIDE for side in (samples, rows, columns))
     if not sides_fit or len(rgb) != 3 * samples * rows * columns:
         raise ValueError(pixels)
     across = min(samples, IMAGES_PER_LINE)
