@@ -50,7 +50,7 @@ def main():
         rate=1 / COST_S,
         min_duration_ms=1000,
         min_queries=1000,
-        seeds=rounds.load(rounds.OURS).seeds,
+        seeds=rounds.load(rounds.MINI_ROUND).seeds,
         latency_ns=100_000_000,
     )
     capacity = tested(load)["value"]

@@ -72,7 +72,7 @@ def assert_weights_are_verified(run):
 
 def assert_weights_are_served(run):
     """Offline, with the quality of the log and under all rules but the one that asks for five runs."""
-    if f"{run.reference}_mini" not in rounds.load(rounds.OURS).models:
+    if f"{run.reference}_mini" not in rounds.load(rounds.MINI_ROUND).models:
         return
     answer = train_bench(
         "serve", str(run.folder), "scenario=offline", "launcher=inline", "--json", timeout=500

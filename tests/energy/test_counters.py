@@ -6,7 +6,7 @@ import pytest
 
 from tests.command_line import wait_for
 from tests.energy.trees import Accelerators, Tree, lives, put
-from train_bench.energy.counters import Command, CounterLost, found
+from train_bench.energy.counters import Command, CounterLost, find_counters
 
 
 @pytest.fixture
@@ -15,13 +15,13 @@ def tree(tmp_path):
 
 
 def names(root, nvml=None):
-    counters, _ = found(root, nvml)
+    counters, _ = find_counters(root, nvml)
     return [counter.name for counter in counters]
 
 
 def test_a_counter_tells_the_joules_since_its_first_reading(tree):
     file = tree.rapl(at=5_000_000)
-    ((counter,), _) = found(tree.root)
+    ((counter,), _) = find_counters(tree.root)
     assert counter.joules(0) == 0
     put(file, 12_500_000)
     assert counter.joules(1) == pytest.approx(7.5)
@@ -29,7 +29,7 @@ def test_a_counter_tells_the_joules_since_its_first_reading(tree):
 
 def test_a_counter_that_begins_again_at_its_largest_value_loses_nothing(tree):
     file = tree.rapl(at=90_000_000, largest=100_000_000)
-    ((counter,), _) = found(tree.root)
+    ((counter,), _) = find_counters(tree.root)
     for value in (99_000_000, 4_000_000, 60_000_000, 2_000_000):
         put(file, value)
         told = counter.joules(0)
@@ -38,7 +38,7 @@ def test_a_counter_that_begins_again_at_its_largest_value_loses_nothing(tree):
 
 def test_a_counter_that_goes_back_and_has_no_largest_value_is_lost(tree):
     file = tree.hwmon("hwmon0", "energy1_input", 9_000_000, name="amd_energy", label="Esocket0")
-    ((counter,), _) = found(tree.root)
+    ((counter,), _) = find_counters(tree.root)
     put(file, 1_000_000)
     with pytest.raises(CounterLost, match=r"hwmon amd_energy Esocket0 decreased from 9e\+06 to 1e\+06"):
         counter.joules(1)
@@ -68,7 +68,7 @@ def test_without_rapl_devices_of_hwmon_are_read_their_parts_left_out(tree):
 
 def test_a_mean_power_holds_since_the_reading_before_it(tree):
     file = tree.hwmon("hwmon0", "power1_average", 80_000_000)
-    ((counter,), _) = found(tree.root)
+    ((counter,), _) = find_counters(tree.root)
     assert counter.joules(10.0) == 0
     put(file, 120_000_000)
     assert counter.joules(12.0) == pytest.approx(240)
@@ -77,7 +77,7 @@ def test_a_mean_power_holds_since_the_reading_before_it(tree):
 def test_accelerators_count_beside_processors(tree):
     tree.rapl()
     nvml = Accelerators(1_000, 50_000)
-    counters, reasons = found(tree.root, nvml)
+    counters, reasons = find_counters(tree.root, nvml)
     assert [counter.name for counter in counters] == ["NVML 0", "NVML 1", "RAPL package-0"]
     assert reasons == []
     nvml.millijoules[1] = 53_000
@@ -88,12 +88,12 @@ def test_accelerators_count_beside_processors(tree):
 
 
 def test_what_cannot_be_read_is_named(tree):
-    assert found(tree.root, Accelerators(refuses="Driver Not Loaded"))[1] == [
+    assert find_counters(tree.root, Accelerators(refuses="Driver Not Loaded"))[1] == [
         "NVML is not available (Driver Not Loaded)",
         f"there is no RAPL below {tree.root / 'class' / 'powercap'}",
         f"there is no power or energy below {tree.root / 'class' / 'hwmon'}",
     ]
-    assert found(tree.root)[1][0] == "accelerators are not read, because pynvml is not installed"
+    assert find_counters(tree.root)[1][0] == "accelerators are not read, because pynvml is not installed"
 
 
 def test_a_counter_that_this_user_may_not_read_leaves_out_its_kind_with_a_sentence(tree, monkeypatch):
@@ -107,14 +107,14 @@ def test_a_counter_that_this_user_may_not_read_leaves_out_its_kind_with_a_senten
         return opens(path, *more)
 
     monkeypatch.setattr(os, "open", refusing)
-    counters, reasons = found(tree.root)
+    counters, reasons = find_counters(tree.root)
     assert counters == []
     assert "RAPL is not read, because this user may not read RAPL package-1 (permission denied)" in reasons
 
 
 def test_a_counter_that_disappears_is_lost(tree):
     file = tree.rapl()
-    ((counter,), _) = found(tree.root)
+    ((counter,), _) = find_counters(tree.root)
     file.unlink()
     with pytest.raises(CounterLost, match="RAPL package-0 has disappeared"):
         counter.joules(1)

@@ -238,7 +238,7 @@ class Clock:
 def test_a_sampler_writes_the_joules_of_its_counters_twice_a_second(monkeypatch):
     clock, rows = Clock(monkeypatch, waits=3), []
     counter = counters.Total("RAPL package-0", lambda: 150 * clock.seconds, 1.0)
-    monkeypatch.setattr(counters, "found", lambda *_: ([counter], []))
+    monkeypatch.setattr(counters, "find_counters", lambda *_: ([counter], []))
     sampler.sample(sampler.Order(rows="", sysfs="", command=None, idle_seconds=10), rows.append, [])
     assert rows == [
         {"sources": ["RAPL package-0"], "reasons": [], "idle_watts": 150.0},

@@ -214,7 +214,7 @@ SYSTEMS = {
 def campaign(folder, runs=1):
     """Runs with kept and verified weights and their logs, as `kept_runs` gives them, and the job of the first one."""
     (folder / "weights").mkdir(parents=True)
-    made = [keep(folder, index) for index in range(runs)]
+    made = [make_run(folder, index) for index in range(runs)]
 
     class Plan:
         jobs, ruleset, benchmark = tuple(made), MINI.ruleset, MINI.name
@@ -222,7 +222,7 @@ def campaign(folder, runs=1):
     return made[0], kept_runs(Plan)
 
 
-def keep(folder, index):
+def make_run(folder, index):
     """One run: weights of its own, its log, which names them, and their verification. Returns its job."""
     weights = folder / "weights" / f"run_{index}.safetensors"
     save_file({"shift": torch.ones(1) + 10 * index}, weights)

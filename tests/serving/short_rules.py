@@ -11,5 +11,5 @@ SHORT = {"min_duration_ms": 100, "weights": 1}
 def patch(monkeypatch, **changes):
     """Let `rounds.load` give them."""
     every = dict(rounds.rounds())
-    every[rounds.OURS] = replace(every[rounds.OURS], **(SHORT | changes))
+    every[rounds.MINI_ROUND] = replace(every[rounds.MINI_ROUND], **(SHORT | changes))
     monkeypatch.setattr(rounds, "rounds", lambda: every)

@@ -43,7 +43,7 @@ class Quick(ServedTask):
 
 def patch(monkeypatch, runs):
     """Rules of `runs` weights under an endless bound, which no load above `LIMIT` holds."""
-    limits = rounds.load(rounds.OURS).models["resnet_mini"]
+    limits = rounds.load(rounds.MINI_ROUND).models["resnet_mini"]
     models = {"resnet_mini": replace(limits, server_latency_ns=ENDLESS_NS)}
     short_rules.patch(monkeypatch, weights=runs, models=models)
     honest = loadgen.run_test
@@ -150,7 +150,7 @@ def test_streams_are_served_with_the_weights_of_each_run(served, scenario):
     assert used == {1, 11}
     (row,) = found.scenarios
     assert {*row["values"]} == {"0", "1"} and row["low"] < row["mean"] < row["high"]
-    least = rounds.load(rounds.OURS).min_queries[scenario]
+    least = rounds.load(rounds.MINI_ROUND).min_queries[scenario]
     performance = [test for test in found.tests if test.file.endswith("performance/run_1")]
     assert len(performance) == 2 and all(test.trace.queries >= least for test in performance)
     lines = "\n".join(report.scenario_lines(found.as_json()))
@@ -162,8 +162,8 @@ def test_a_configured_number_of_queries_below_that_of_the_rules_is_found(served,
     with pytest.MonkeyPatch.context() as monkeypatch:
         patch(monkeypatch, 2)
         every = rounds.rounds()
-        ours = replace(every[rounds.OURS], min_queries={"SingleStream": 65})
-        monkeypatch.setattr(rounds, "rounds", lambda: {**every, rounds.OURS: ours})
+        ours = replace(every[rounds.MINI_ROUND], min_queries={"SingleStream": 65})
+        monkeypatch.setattr(rounds, "rounds", lambda: {**every, rounds.MINI_ROUND: ours})
         found = judge_folder(folder, None)
     messages = {finding.message for test in found.tests for finding in test.findings}
     assert not found.valid

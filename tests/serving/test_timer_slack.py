@@ -14,11 +14,11 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has 
 def before():
     """Slack of this thread before the test: 12 microseconds, whatever the machine has."""
     of_machine, prctl = slack_ns(), ctypes.CDLL(None).prctl
-    prctl(timer_slack.SET, ctypes.c_ulong(12_000), 0, 0, 0)
+    prctl(timer_slack.PR_SET_TIMERSLACK, ctypes.c_ulong(12_000), 0, 0, 0)
     if slack_ns() != 12_000:
         pytest.skip("the kernel keeps its slack")
     yield 12_000
-    prctl(timer_slack.SET, ctypes.c_ulong(max(1, of_machine)), 0, 0, 0)
+    prctl(timer_slack.PR_SET_TIMERSLACK, ctypes.c_ulong(max(1, of_machine)), 0, 0, 0)
 
 
 def test_timers_of_threads_that_start_within_are_exact_and_those_of_before_come_back(before):

@@ -25,7 +25,7 @@ LINE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(W|J)\s*", re.ASCII)
 
 COMMAND_GRAMMAR = "each line has to be NUMBER W (current power) or NUMBER J (cumulative energy)"
 
-LONGEST_LINE = 1_000
+LARGEST_LINE_BYTES = 1_000
 PR_SET_PDEATHSIG = 1
 
 
@@ -151,13 +151,13 @@ class Command:
         if not read:
             raise CounterLost(f"energy_command ended with exit code {self._process.wait()}")
         *whole, self._begun = (self._begun + read).split(b"\n")
-        if len(self._begun) > LONGEST_LINE:
-            raise CounterLost(f"energy_command printed a line of over {LONGEST_LINE} bytes")
+        if len(self._begun) > LARGEST_LINE_BYTES:
+            raise CounterLost(f"energy_command printed a line of over {LARGEST_LINE_BYTES} bytes")
         for line in whole:
             yield line.decode("ascii", errors="replace")
 
 
-def found(sysfs: Path, nvml: Any = None) -> tuple[list[Counter], list[str]]:
+def find_counters(sysfs: Path, nvml: Any = None) -> tuple[list[Counter], list[str]]:
     """Counters of this host that together cover it without overlap, and reasons for the unavailable ones. `nvml` is the
     module pynvml if it is installed."""
     accelerators, reasons = _accelerators(nvml)

@@ -59,7 +59,7 @@ def sample(order: Order, write: Any, command: list[Command]) -> None:
     chosen: list[Counter] = []
     try:
         if order.command is None:
-            chosen, reasons = counters.found(Path(order.sysfs), counters.installed_nvml())
+            chosen, reasons = counters.find_counters(Path(order.sysfs), counters.installed_nvml())
         else:
             command.append(Command(order.command))
             command[0].wait(FIRST_LINE_SECONDS)

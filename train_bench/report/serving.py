@@ -117,7 +117,7 @@ def _energy(judged: Mapping[str, Any]) -> str:
 
 
 def _without_power(joules: Mapping[Any, float | None], one: str, several: str) -> str:
-    """How many have no usable power log, and with the weights of which runs."""
+    """Clause with the number of runs or tests without a usable power log, and their runs."""
     lacking = [str(run) for run, value in joules.items() if not value]
     if len(lacking) == len(joules):
         return f"no {one} has a usable power log"

@@ -15,7 +15,7 @@ WORK = "serve"
 SERVED = "served.json"
 """Report of a serving process on its tests."""
 
-ABOVE = "Server_above"
+FAILING_RUN = "Server_above"
 """Folder of the run that fails 5 % above the rate of the Server scenario."""
 
 ACCURACY, PERFORMANCE_RUN = "accuracy", "performance/run_1"

@@ -18,7 +18,7 @@ from train_bench.serving.loadgen_log import ALL_SAMPLES, PERFORMANCE, LoadGenTes
 from train_bench.serving.loadgen_verdict import Verdict
 from train_bench.serving.rounds import SEEDS, Round
 
-Said = tuple[str, str, str]
+CheckResult = tuple[str, str, str]
 
 LOGGED_DIGITS = 1e-5
 """Relative tolerance of numbers that LoadGen logs with six digits."""
@@ -30,7 +30,7 @@ CLOCK_SLACK_S = 5.0
 """Difference between the clocks of a log that a busy machine explains."""
 
 
-def check_logs(test: LoadGenTest) -> Iterator[Said]:
+def check_logs(test: LoadGenTest) -> Iterator[CheckResult]:
     """Errors of LoadGen, unreadable lines, and a summary that differs from the detail log."""
     for error in test.errors:
         yield "loadgen_error", BREAKS, f"LoadGen has logged an error: {error}"
@@ -46,14 +46,14 @@ def check_logs(test: LoadGenTest) -> Iterator[Said]:
         yield "summary", REVIEW, "The summary is missing or has no verdict."
 
 
-def check_logged_verdict(test: LoadGenTest) -> Iterator[Said]:
+def check_logged_verdict(test: LoadGenTest) -> Iterator[CheckResult]:
     """Without a trace: what LoadGen itself says."""
     if test.values.get("result_validity") == "INVALID":
         reason = plain(str(test.values.get("result_invalid_reason") or "no reason logged")).strip()
         yield "loadgen_verdict", BREAKS, f"LoadGen says INVALID: {reason}"
 
 
-def check_queries(test: LoadGenTest) -> Iterator[Said]:
+def check_queries(test: LoadGenTest) -> Iterator[CheckResult]:
     """Whole and plausible samples of the trace."""
     queries = test.queries
     if queries is None or not len(queries):
@@ -82,7 +82,7 @@ def check_queries(test: LoadGenTest) -> Iterator[Said]:
         yield from _arrivals(test)
 
 
-def _arrivals(test: LoadGenTest) -> Iterator[Said]:
+def _arrivals(test: LoadGenTest) -> Iterator[CheckResult]:
     assert test.queries is not None
     gaps = np.diff(np.sort(test.queries.scheduled_ns)) / 1e9
     rate = float(test.settings["effective_target_qps"])
@@ -96,7 +96,7 @@ def _arrivals(test: LoadGenTest) -> Iterator[Said]:
         )
 
 
-def check_conditions(test: LoadGenTest, trace: Verdict) -> Iterator[Said]:
+def check_conditions(test: LoadGenTest, trace: Verdict) -> Iterator[CheckResult]:
     """Conditions of a valid test, by the trace."""
     settings = test.settings
     if not trace.min_duration_met:
@@ -133,7 +133,7 @@ def check_conditions(test: LoadGenTest, trace: Verdict) -> Iterator[Said]:
         )
 
 
-def check_logged_results(test: LoadGenTest, trace: Verdict) -> Iterator[Said]:
+def check_logged_results(test: LoadGenTest, trace: Verdict) -> Iterator[CheckResult]:
     """Results of the detail log that differ from those of the trace."""
     for key, computed in trace.results.items():
         if key in test.values and not _same(test.values[key], computed):
@@ -153,7 +153,7 @@ def _same(logged: Any, computed: Any) -> bool:
     return math.isclose(logged, computed, rel_tol=LOGGED_DIGITS if isinstance(computed, float) else 0.0)
 
 
-def check_times(test: LoadGenTest) -> Iterator[Said]:
+def check_times(test: LoadGenTest) -> Iterator[CheckResult]:
     """Duration of the trace against the wall clock of the detail log."""
     assert test.queries is not None
     begin, end = (_wall_clock(test.values.get(key)) for key in ("power_begin", "power_end"))
@@ -177,7 +177,7 @@ def _wall_clock(text: Any) -> datetime | None:
         return None
 
 
-def check_answers(test: LoadGenTest) -> Iterator[Said]:
+def check_answers(test: LoadGenTest) -> Iterator[CheckResult]:
     """Accuracy mode: one answer for every sample."""
     if test.answers is None:
         yield "answers", BREAKS, "The accuracy test has no mlperf_log_accuracy.json."
@@ -202,7 +202,7 @@ def check_answers(test: LoadGenTest) -> Iterator[Said]:
         yield "answers", BREAKS, f"{empty} of {len(test.answers.data)} answers are empty."
 
 
-def check_rules(test: LoadGenTest, rules: Round, model: str | None) -> Iterator[Said]:
+def check_rules(test: LoadGenTest, rules: Round, model: str | None) -> Iterator[CheckResult]:
     """Settings against the rules of a round."""
     settings = test.settings
     for key in SEEDS:

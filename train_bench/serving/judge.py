@@ -23,7 +23,7 @@ from train_bench.serving import (
     scenario_table,
     served,
 )
-from train_bench.serving.assignment import ABOVE
+from train_bench.serving.assignment import FAILING_RUN
 from train_bench.serving.folders import RESULT, find_tests
 from train_bench.serving.loadgen_log import PERFORMANCE, LoadGenTest
 from train_bench.serving.loadgen_verdict import Verdict
@@ -89,7 +89,7 @@ class ServingJudgement:
     @property
     def valid(self) -> bool:
         """True if no test is invalid or unreadable, and no rule is broken."""
-        counted = (test for test in self.tests if self.result is None or test.file != ABOVE)
+        counted = (test for test in self.tests if self.result is None or test.file != FAILING_RUN)
         kept = all(finding.grade != BREAKS for finding in self.findings)
         return not self.unjudged and kept and all(test.valid for test in counted)
 
@@ -181,7 +181,7 @@ def _judge(
     )
 
 
-def _findings(file: str, said: Iterator[checks.Said]) -> Iterator[Finding]:
+def _findings(file: str, said: Iterator[checks.CheckResult]) -> Iterator[Finding]:
     for check, grade, message in said:
         yield Finding(check=check, grade=grade, file=file, line=0, key=None, message=message)
 
@@ -192,7 +192,7 @@ def _said(
     rules: rounds.Round | None,
     model: str | None,
     tests: Sequence[LoadGenTest],
-) -> Iterator[checks.Said]:
+) -> Iterator[checks.CheckResult]:
     yield from checks.check_logs(test)
     if test.mode == PERFORMANCE:
         yield from checks.check_queries(test)

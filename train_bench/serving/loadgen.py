@@ -27,7 +27,7 @@ SAME_INDEX = 3
 STREAMS = ("SingleStream", "MultiStream")
 """Scenarios whose next query comes when the one before has its answers."""
 
-QUERY_OF_STREAMS = 8
+SAMPLES_PER_QUERY = 8
 """Samples of a MultiStream query."""
 
 
@@ -132,7 +132,7 @@ def _settings(load: Load) -> mlperf_loadgen.TestSettings:
         settings.single_stream_expected_latency_ns = int(1e9 / load.rate)
     else:
         settings.multi_stream_expected_latency_ns = int(1e9 / load.rate)
-        settings.multi_stream_samples_per_query = QUERY_OF_STREAMS
+        settings.multi_stream_samples_per_query = SAMPLES_PER_QUERY
     if load.log_answers:
         settings.accuracy_log_rng_seed = AUDIT_SEED
         settings.accuracy_log_sampling_target = load.log_answers

@@ -55,7 +55,7 @@ METRICS = {
 """Key of the metric of each scenario."""
 
 LARGEST_SUMMARY_BYTES = 2**20
-LONGEST_LINE_BYTES = 2**20
+LARGEST_LINE_BYTES = 2**20
 """An answer of an image segmentation is a volume; a line of a trace has 200 bytes."""
 
 NUMBER = rb"(-?\d{1,18})"
@@ -205,7 +205,7 @@ def _summary_verdict(path: Path) -> str | None:
 
 def _lines(path: Path) -> Iterator[bytes]:
     with files.opened(path) as file:
-        while line := file.readline(LONGEST_LINE_BYTES):
+        while line := file.readline(LARGEST_LINE_BYTES):
             yield line
 
 

@@ -33,15 +33,15 @@ from train_bench.serving import (
     server_rate,
 )
 from train_bench.serving.assignment import (
-    ABOVE,
     ACCURACY,
+    FAILING_RUN,
     PERFORMANCE_RUN,
     SERVED,
     Assignment,
     ServedWeights,
     folder_of,
 )
-from train_bench.serving.loadgen import QUERY_OF_STREAMS, Load
+from train_bench.serving.loadgen import SAMPLES_PER_QUERY, Load
 from train_bench.serving.loadgen_log import ALL_SAMPLES, PERFORMANCE
 from train_bench.serving.loadgen_verdict import Verdict
 from train_bench.task import ServesSamples, Task
@@ -51,7 +51,7 @@ LOGGED_ANSWERS = 256
 DOUBLINGS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Factors of the expected rate at which a test is repeated that ran out of queries."""
 
-AT_ONCE = 1e5
+ACCURACY_RATE = 1e5
 """Rate of the accuracy tests of all scenarios, far above any: queries wait for none, and where several are on their
 way, they are answered in full batches, as cheaply as can be."""
 
@@ -60,7 +60,7 @@ P99 = "result_99.00_percentile_latency_ns"
 COMPLIANCE_LOAD = 0.8
 """Share of Server's rate at which compliance tests are taken: at the rate itself, chance decides about the bound."""
 
-AS_MUCH_AS_EXPECTED = 1.3
+RATE_MARGIN = 1.3
 """Factor between measured and expected speed: a system that is faster than expected runs out of queries."""
 
 
@@ -153,7 +153,7 @@ class _Session:
     def _accuracy(self, weights: ServedWeights) -> dict[str, float | None]:
         folder = folder_of(self._scenario, weights.index) / ACCURACY
         task = self._tasks[weights.index]
-        self._run(folder, weights, replace(self._load(AT_ONCE), mode=ALL_SAMPLES))
+        self._run(folder, weights, replace(self._load(ACCURACY_RATE), mode=ALL_SAMPLES))
         answers = loadgen_log.read_answers(self._assignment.folder / folder)
         count = task.served_samples()
         if answers is None or {*answers.index.tolist()} != {*range(count)}:
@@ -223,7 +223,7 @@ class _Session:
         ]
         if fails_above:
             lowest = min(failed, key=lambda one: one["rate"])
-            self._move(kept[lowest["rate"], lowest["run"]], Path(ABOVE))
+            self._move(kept[lowest["rate"], lowest["run"]], Path(FAILING_RUN))
         for folder in Path(self._assignment.folder, "rates").iterdir():
             self._tests.pop(str(folder.relative_to(self._assignment.folder)), None)
         shutil.rmtree(self._assignment.folder / "rates")
@@ -270,14 +270,16 @@ class _Session:
     def _expected_rate(self, task: ServesSamples) -> float:
         """Samples a second in the batches of this scenario or, of streams, queries, by a few answers."""
         largest = self._assignment.batching.max_batch_size
-        size = {"SingleStream": 1, "MultiStream": min(QUERY_OF_STREAMS, largest)}.get(self._scenario, largest)
+        size = {"SingleStream": 1, "MultiStream": min(SAMPLES_PER_QUERY, largest)}.get(
+            self._scenario, largest
+        )
         indices = [number % task.served_samples() for number in range(size)]
         task.load_samples(indices)
         seconds = _median_seconds(lambda: task.answer(indices))
         task.unload_samples(indices)
         if self._scenario == "MultiStream":
-            return 2 * size / QUERY_OF_STREAMS / seconds
-        return {"SingleStream": 2.0, "Offline": AS_MUCH_AS_EXPECTED}.get(self._scenario, 1.0) * size / seconds
+            return 2 * size / SAMPLES_PER_QUERY / seconds
+        return {"SingleStream": 2.0, "Offline": RATE_MARGIN}.get(self._scenario, 1.0) * size / seconds
 
 
 def _now_ms() -> int:
@@ -285,7 +287,7 @@ def _now_ms() -> int:
 
 
 def _median_seconds(act: Callable[[], Any]) -> float:
-    """Of some calls after the first ones, for two seconds at most."""
+    """Median duration of some calls after the first ones, for two seconds at most."""
     taken: list[float] = []
     while len(taken) < WARM_ANSWERS and (len(taken) < 3 or sum(taken) < 2):
         start = time.perf_counter()

@@ -13,7 +13,7 @@ import yaml
 from train_bench.errors import UnknownName
 from train_bench.serving.compliance import OFFICIAL_TOLERANCE
 
-OURS = "mini-serving-1.0"
+MINI_ROUND = "mini-serving-1.0"
 """Round of the weights that a campaign has kept."""
 
 SEEDS = ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed")

@@ -19,7 +19,7 @@ from train_bench.serving.served import Served
 if TYPE_CHECKING:
     from train_bench.serving.judge import TestJudgement
 
-BINS_OF_A_DECADE = 10
+BINS_PER_DECADE = 10
 
 
 def rows(
@@ -85,7 +85,7 @@ def _histogram(tests: Sequence[LoadGenTest]) -> dict[str, list[float]] | None:
     found = [test.queries.latency_ns for test in tests if test.queries is not None and len(test.queries)]
     if not found:
         return None
-    decades = np.log10(np.maximum(np.concatenate(found), 1) / 1e6) * BINS_OF_A_DECADE
+    decades = np.log10(np.maximum(np.concatenate(found), 1) / 1e6) * BINS_PER_DECADE
     first, last = int(np.floor(decades.min())), int(np.floor(decades.max())) + 1
     counts, edges = np.histogram(decades, bins=np.arange(first, last + 1))
-    return {"edges_ms": (10 ** (edges / BINS_OF_A_DECADE)).tolist(), "counts": counts.tolist()}
+    return {"edges_ms": (10 ** (edges / BINS_PER_DECADE)).tolist(), "counts": counts.tolist()}

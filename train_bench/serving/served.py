@@ -31,15 +31,15 @@ from train_bench.quality import Target
 from train_bench.rules import ruleset
 from train_bench.serving import evaluation_data, quality_rule, rounds
 from train_bench.serving.assignment import (
-    ABOVE,
     ACCURACY,
+    FAILING_RUN,
     PERFORMANCE_RUN,
     QUANTISATIONS,
     SCENARIOS,
     folder_of,
     power_log_of,
 )
-from train_bench.serving.checks import LOGGED_DIGITS, Said
+from train_bench.serving.checks import LOGGED_DIGITS, CheckResult
 from train_bench.serving.folders import RESULT, TRAINING_LOG
 from train_bench.serving.loadgen_log import LARGEST_SETTING, PERFORMANCE, LoadGenTest
 from train_bench.serving.rounds import Round
@@ -47,10 +47,10 @@ from train_bench.serving.rounds import Round
 CLOCK_FACTOR, CLOCK_SLACK_US = 1.02, 1000.0
 """Factor and microseconds by which the processor time of a thread may be above the length of a trace."""
 
-LEAST_STEP = 1.04
+MIN_STEP = 1.04
 """Factor between the rate of the Server scenario and that of the run that fails above it: 5 %, as logged."""
 
-MOST_WAITING = 0.1
+LARGEST_CPU_WAIT = 0.1
 """Share of denied processor time above which a test is for review."""
 
 
@@ -213,7 +213,7 @@ def check(
     tests: Sequence[LoadGenTest],
     watts: Mapping[str, float | str],
     invalid: Sequence[Path],
-) -> Iterator[Said]:
+) -> Iterator[CheckResult]:
     """Findings on the result as a whole. `trainings` and `watts` are as they were read, `invalid` are the folders of
     invalid tests."""
     rules = rounds.load(served.ruleset)
@@ -230,7 +230,7 @@ def check(
 
 def _check_power_logs(
     served: Served, trainings: Trainings, watts: Mapping[str, float | str]
-) -> Iterator[Said]:
+) -> Iterator[CheckResult]:
     """Power logs that give no power: only energy is null then."""
     for run, training in zip(served.runs, trainings, strict=True):
         if isinstance(training, Training) and training.energy_problem is not None:
@@ -244,25 +244,25 @@ def _check_power_logs(
             yield "energy", REVIEW, f"The energy of the test {name} is unknown: {power}."
 
 
-def _check_disturbances(served: Served) -> Iterator[Said]:
+def _check_disturbances(served: Served) -> Iterator[CheckResult]:
     measured = {name: test for name, test in served.tests.items() if test.mode == PERFORMANCE}
     lost = {
         name: 0.0 if test.processor_wait is None else test.processor_wait.lost
         for name, test in measured.items()
     }
-    disturbed = {name: share for name, share in lost.items() if share > MOST_WAITING}
+    disturbed = {name: share for name, share in lost.items() if share > LARGEST_CPU_WAIT}
     if disturbed:
         worst = max(disturbed, key=disturbed.__getitem__)
         yield (
             "disturbed",
             REVIEW,
             f"In {len(disturbed)} of {len(measured)} performance tests, other processes took more than "
-            f"{100 * MOST_WAITING:.0f} % of the processor time that was wanted; most in {worst}, "
+            f"{100 * LARGEST_CPU_WAIT:.0f} % of the processor time that was wanted; most in {worst}, "
             f"{100 * disturbed[worst]:.0f} %.",
         )
 
 
-def _check_files(root: Path, served: Served, tests: Sequence[LoadGenTest]) -> Iterator[Said]:
+def _check_files(root: Path, served: Served, tests: Sequence[LoadGenTest]) -> Iterator[CheckResult]:
     here = {str(test.folder.relative_to(root)) for test in tests}
     for name in sorted(here ^ served.tests.keys()):
         where = "is not there" if name in served.tests else f"is not in {RESULT}"
@@ -284,7 +284,7 @@ def _digest(path: Path) -> str | None:
         return None
 
 
-def _check_runs(served: Served, trainings: Trainings, rules: Round) -> Iterator[Said]:
+def _check_runs(served: Served, trainings: Trainings, rules: Round) -> Iterator[CheckResult]:
     if len({run.index for run in served.runs}) < rules.weights:
         yield (
             "weights",
@@ -346,7 +346,7 @@ def _read_training(root: Path, served: Served, run: ServedRun) -> Training:
     )
 
 
-def _check_run(run: ServedRun, training: Training) -> Iterator[Said]:
+def _check_run(run: ServedRun, training: Training) -> Iterator[CheckResult]:
     record, log, tolerance = training.record, training.log, training.tolerance
     if tolerance is None:
         yield "weights", BREAKS, f"Run {run.index} has no verification of its weights that holds."
@@ -373,7 +373,7 @@ def _check_run(run: ServedRun, training: Training) -> Iterator[Said]:
         )
 
 
-def _check_scenario(root: Path, served: Served, rules: Round, scenario: str) -> Iterator[Said]:
+def _check_scenario(root: Path, served: Served, rules: Round, scenario: str) -> Iterator[CheckResult]:
     indices = [run.index for run in served.runs]
     due = [folder_of(scenario, index) / name for index in indices for name in (ACCURACY, PERFORMANCE_RUN)]
     model = rules.models.get(served.benchmark)
@@ -391,7 +391,7 @@ def _check_scenario(root: Path, served: Served, rules: Round, scenario: str) -> 
             yield from _check_cost(str(folder), test.answer_us, min(costs, default=0.0), rules)
 
 
-def _check_stated_costs(root: Path, served: Served, tests: Sequence[LoadGenTest]) -> Iterator[Said]:
+def _check_stated_costs(root: Path, served: Served, tests: Sequence[LoadGenTest]) -> Iterator[CheckResult]:
     """Processor time of answers against the length of the trace: one thread computes them."""
     for test in tests:
         stated = served.tests.get(str(test.folder.relative_to(root)))
@@ -409,7 +409,7 @@ def _check_stated_costs(root: Path, served: Served, tests: Sequence[LoadGenTest]
             )
 
 
-def _check_cost(folder: str, cost: float, accuracy: float, rules: Round) -> Iterator[Said]:
+def _check_cost(folder: str, cost: float, accuracy: float, rules: Round) -> Iterator[CheckResult]:
     """Processor time of an answer against the least in accuracy tests, which ask for every sample once. On a shared
     machine it is far steadier than the speed, and an answer that was kept costs next to nothing."""
     if rules.cost_tolerance is None:
@@ -426,14 +426,14 @@ def _check_cost(folder: str, cost: float, accuracy: float, rules: Round) -> Iter
 
 def _check_rate(
     root: Path, server: ServerRate | None, tests: Sequence[LoadGenTest], invalid: Sequence[Path]
-) -> Iterator[Said]:
+) -> Iterator[CheckResult]:
     rates = {
         test.folder: float(test.settings["effective_target_qps"])
         for test in tests
         if test.scenario == "Server"
     }
     at = {rate for folder, rate in rates.items() if folder.parts[-2:] == ("performance", "run_1")}
-    above = root / ABOVE
+    above = root / FAILING_RUN
     if len(at) > 1:
         listed = ", ".join(f"{rate:g}" for rate in sorted(at))
         yield "rate", BREAKS, f"The weights were served at different rates: {listed}."
@@ -446,8 +446,12 @@ def _check_rate(
             REVIEW,
             "No run 5 % above the rate of the Server scenario has failed, so a higher one may hold.",
         )
-    elif above not in invalid or (at and rates[above] < LEAST_STEP * max(at)):
-        yield "rate", BREAKS, f"The run {ABOVE} is not an invalid one at a rate 5 % above that of the others."
+    elif above not in invalid or (at and rates[above] < MIN_STEP * max(at)):
+        yield (
+            "rate",
+            BREAKS,
+            f"The run {FAILING_RUN} is not an invalid one at a rate 5 % above that of the others.",
+        )
 
 
 def _words(metrics: Mapping[str, float | None]) -> str:

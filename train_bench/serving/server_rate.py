@@ -10,7 +10,7 @@ PROBES = 5
 STEP = 1.05
 """Factor between a rate that all weights hold and one that fails."""
 
-MOST_STEPS = 12
+MAX_STEPS = 12
 
 
 def bisect(capacity: float, holds: Callable[[float], bool]) -> float:
@@ -30,12 +30,12 @@ def bisect(capacity: float, holds: Callable[[float], bool]) -> float:
 
 def settle(rate: float, all_hold: Callable[[float], bool]) -> tuple[float, bool]:
     """Rate near `rate` that the weights of all runs hold, and whether 5 % above was tried and fails. In steps of 5 %:
-    down, ever further, until all hold; then up, and halfway where one between was not tried, `MOST_STEPS` in all.
+    down, ever further, until all hold; then up, and halfway where one between was not tried, `MAX_STEPS` in all.
     Raises `LaunchError` if no rate is held."""
     held: int | None = None
     failing: int | None = None
     step = last = 0
-    for tried in range(1, MOST_STEPS + 1):
+    for tried in range(1, MAX_STEPS + 1):
         last = step
         if all_hold(rate * STEP**step):
             held = step

@@ -56,10 +56,10 @@ class ServeRequest:
 
 def offered(benchmark: str) -> tuple[str, ...]:
     """Scenarios in which a benchmark is served, as they are typed. Raises `RequestError` for one without rules."""
-    models = rounds.load(rounds.OURS).models
+    models = rounds.load(rounds.MINI_ROUND).models
     if benchmark not in models:
         raise RequestError(
-            f"{rounds.OURS} has no rules for {benchmark}; it has some for {', '.join(models)}."
+            f"{rounds.MINI_ROUND} has no rules for {benchmark}; it has some for {', '.join(models)}."
         )
     return tuple(name for name, scenario in SCENARIOS.items() if scenario in models[benchmark].scenarios)
 
@@ -77,7 +77,7 @@ def refuse(plan: Plan, request: ServeRequest) -> list[Kept]:
     lacking = [name for name in request.scenarios if name not in names]
     if lacking:
         raise RequestError(
-            f"{plan.benchmark} is not served in the scenario {lacking[0]} ({rounds.OURS}); choose among "
+            f"{plan.benchmark} is not served in the scenario {lacking[0]} ({rounds.MINI_ROUND}); choose among "
             f"{', '.join(names)}."
         )
     if plan.world_size > 1:
@@ -123,11 +123,11 @@ def carry_out(
     where a process dies; what it has left is in the output then, without `serving.json`."""
     output = request.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
-    due = rounds.load(rounds.OURS).weights
+    due = rounds.load(rounds.MINI_ROUND).weights
     if len(runs) < due:
         tell(
-            f"{rounds.OURS} asks for the weights of {due} runs, and {len(runs)} of this campaign reached the target: "
-            "the result will be NOT VALID."
+            f"{rounds.MINI_ROUND} asks for the weights of {due} runs, and {len(runs)} of this campaign reached the "
+            "target: the result will be NOT VALID."
         )
     precision = Precision.bf16 if request.quantisation == "bf16" else plan.jobs[0].precision
     job = replace(runs[0].job, precision=precision)
@@ -213,7 +213,7 @@ def assignment_of(scenario: str, runs: Sequence[Kept], request: ServeRequest) ->
     """Assignment of the process that serves the weights of these runs in a scenario."""
     return Assignment(
         scenario=scenario,
-        rules=rounds.OURS,
+        rules=rounds.MINI_ROUND,
         weights=tuple(_served(kept) for kept in runs),
         batching=request.batching,
         quantisation=request.quantisation,
@@ -232,7 +232,7 @@ def write_result(
     files.write_json(
         output / RESULT,
         {
-            "ruleset": rounds.OURS,
+            "ruleset": rounds.MINI_ROUND,
             "benchmark": job.benchmark,
             "training_ruleset": job.config["ruleset"],
             "campaign": runs[0].job.folder.name,

@@ -7,8 +7,7 @@ import ctypes
 import sys
 from collections.abc import Iterator
 
-SET, GET = 29, 30
-"""PR_SET_TIMERSLACK and PR_GET_TIMERSLACK of prctl(2)."""
+PR_SET_TIMERSLACK, PR_GET_TIMERSLACK = 29, 30
 
 
 @contextlib.contextmanager
@@ -20,13 +19,13 @@ def exact_timers() -> Iterator[None]:
         yield
         return
     prctl = ctypes.CDLL(None).prctl
-    prctl(SET, ctypes.c_ulong(1), 0, 0, 0)
+    prctl(PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)
     try:
         yield
     finally:
-        prctl(SET, ctypes.c_ulong(before), 0, 0, 0)
+        prctl(PR_SET_TIMERSLACK, ctypes.c_ulong(before), 0, 0, 0)
 
 
 def slack_ns() -> int:
     """Timer slack of this thread in nanoseconds, negative where the kernel refuses to tell; Linux only."""
-    return int(ctypes.CDLL(None).prctl(GET, 0, 0, 0, 0))
+    return int(ctypes.CDLL(None).prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0))

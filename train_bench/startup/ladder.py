@@ -93,7 +93,7 @@ def measure(
         on_disk = [stack.enter_context(disk.lease(digest)) for digest in digests]
         in_memory = [stack.enter_context(fetch(digest, (memory, disk))) for digest in digests]
         ladder = _Ladder(subject, on_disk, in_memory, disk.folder)
-        kept = stack.enter_context(ladder.kept()) if {"L3", "L4"} & {*levels} else None
+        kept = stack.enter_context(ladder.keep_process()) if {"L3", "L4"} & {*levels} else None
         measured = []
         for number in range(rounds):
             measured.append({level: ladder.start(level, kept) for level in LEVELS if level in levels})
@@ -115,7 +115,7 @@ class _Ladder:
         self._subject, self._on_disk, self._in_memory, self._folder = subject, on_disk, in_memory, folder
 
     @contextlib.contextmanager
-    def kept(self) -> Iterator[StartedProcess]:
+    def keep_process(self) -> Iterator[StartedProcess]:
         """The process of L3 and L4, whose start weights give another answer."""
         with self._started({"load": None}) as process:
             self._subject.refuse_same_answer(process.first)
