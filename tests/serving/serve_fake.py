@@ -266,5 +266,6 @@ def serve(folder, system, monkeypatch, *, scenario="Offline", runs=1, change=Non
             rank.serve(doing, system(), OneRank())
         finally:
             gc.unfreeze()
+    session.copy_training(kept, folder / "served")
     session.write_result(made, kept, request, [files.read_json(doing.folder / SERVED)])
     return folder / "served"

@@ -34,6 +34,7 @@ def result(tmp_path):
     def write(change):
         server = {"rate": 9.0, "fails_above": True, "tried": [TRIED]}
         told = {"scenario": "Server", "quality": {"0": {"top1": 0.75}}, "quantised": {}, "server": server}
+        session.copy_training(runs, output)
         session.write_result(made, runs, request, [told | {"tests": {}}])
         content = json.loads((output / RESULT).read_text())
         content["tests"]["run_0/Server/performance/run_1"] = TEST | {"processor_wait": {"lost": 0.5}}

@@ -23,6 +23,7 @@ from train_bench.errors import RequestError
 from train_bench.judge.checks import verified
 from train_bench.judge.checks.samples import COMMON_BOUND
 from train_bench.judge.energy import power_folder
+from train_bench.logs.log import LARGEST_BYTES
 from train_bench.logs.record import SUCCESS
 from train_bench.plan.plan import Plan
 from train_bench.serving import evaluation_data, rounds
@@ -123,6 +124,7 @@ def carry_out(
     where a process dies; what it has left is in the output then, without `serving.json`."""
     output = request.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
+    copy_training(runs, output)
     due = rounds.load(rounds.MINI_ROUND).weights
     if len(runs) < due:
         tell(
@@ -224,11 +226,9 @@ def assignment_of(scenario: str, runs: Sequence[Kept], request: ServeRequest) ->
 def write_result(
     job: Job, runs: Sequence[Kept], request: ServeRequest, reports: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Write `serving.json`, and copies of the logs of training, beside the tests. `reports` are those of the process
-    of each scenario, `job` the one that they were given."""
+    """Write `serving.json` beside the tests. `reports` are those of the process of each scenario, `job` the one that
+    they were given."""
     output = request.output
-    for kept in runs:
-        _copy_training(kept, output / f"run_{kept.job.index}" / TRAINING_LOG)
     files.write_json(
         output / RESULT,
         {
@@ -257,15 +257,29 @@ def write_result(
     )
 
 
-def _copy_training(kept: Kept, place: Path) -> None:
-    """Copy the log of a run, its power logs and its verification, where their readers look for them."""
-    log = Path(kept.record.file)
-    place.parent.mkdir(exist_ok=True)
-    shutil.copyfile(log, place)
-    shutil.copyfile(verified.path_of(log), verified.path_of(place))
-    power, copied = (power_folder(path) for path in (log, place))
-    if power.is_dir():
-        shutil.copytree(power, copied, dirs_exist_ok=True)
+def copy_training(runs: Sequence[Kept], output: Path) -> None:
+    """Copy the log of each run, its power logs and its verification, where their readers look for them: before the
+    first process, so that no change of the campaign's folder costs the result. Raises `RequestError`."""
+    for kept in runs:
+        log, place = Path(kept.record.file), output / f"run_{kept.job.index}" / TRAINING_LOG
+        try:
+            place.parent.mkdir(exist_ok=True)
+            shutil.copyfile(log, place)
+            shutil.copyfile(verified.path_of(log), verified.path_of(place))
+        except OSError as error:
+            raise RequestError(f"{log} cannot be copied to {place} ({error.strerror}).") from error
+        _copy_power_logs(*map(power_folder, (log, place)))
+
+
+def _copy_power_logs(power: Path, copied: Path) -> None:
+    """Copy the power logs of a run; one that is no file is left out, and `judge` has its reason."""
+    if not power.is_dir():
+        return
+    copied.mkdir(parents=True, exist_ok=True)
+    for path in power.glob("*.txt"):
+        with contextlib.suppress(OSError):
+            content = files.read_bytes(path, largest=LARGEST_BYTES)
+            (copied / path.name).write_bytes(content)
 
 
 def _served(kept: Kept) -> ServedWeights:

@@ -1,6 +1,8 @@
 """What `train-bench serve` refuses before any rank is started."""
 
+import os
 import platform
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -253,6 +255,38 @@ def test_performance_tests_have_power_logs_where_the_campaign_measured_its_energ
     assert meter.written == [(path, 3, 4, "the test run_0/Offline/performance/run_1")]
     copied = files.read_json(output / "serving.json")["tests"]["run_0/Offline/performance/run_1"]
     assert "window_ms" not in copied
+
+
+def test_what_becomes_of_the_logs_of_training_meanwhile_costs_no_result(kept, tmp_path, monkeypatch, meter):
+    plan = kept(True)
+    power = plan.jobs[0].folder / "power" / "result_0"
+    power.mkdir(parents=True)
+    (power / "node_0.txt").write_text("read")
+    os.mkfifo(power / "node_1.txt")
+    wanted = request(tmp_path)
+    runs = session.refuse(plan, wanted)
+
+    def served(plan, work, options, folder):
+        shutil.rmtree(runs[0].job.folder)
+        files.write_json(folder / "served.json", {"scenario": "Offline", "host": HERE, "tests": {}})
+        return replace(plan.jobs[0], folder=folder)
+
+    monkeypatch.setattr(session.rank_job, "carry_out", served)
+    session.carry_out(plan, runs, wanted, tell=lambda line: None)
+    run = wanted.output / "run_0"
+    assert [path.name for path in (run / "power" / "training").iterdir()] == ["node_0.txt"]
+    assert (run / "training.log").is_file() and (run / "verified_training.json").is_file()
+    assert files.read_json(wanted.output / "serving.json")["runs"][0]["index"] == 0
+
+
+def test_a_log_that_is_gone_before_the_start_is_refused(kept, tmp_path, meter):
+    plan, wanted = kept(True), request(tmp_path)
+    runs = session.refuse(plan, wanted)
+    (runs[0].job.folder / "result_0.txt").unlink()
+    with pytest.raises(
+        RequestError, match=r"result_0\.txt cannot be copied to .*training\.log \(No such file"
+    ):
+        session.carry_out(plan, runs, wanted, tell=lambda line: None)
 
 
 def trained_on(tmp_path, host):
