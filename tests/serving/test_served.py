@@ -18,6 +18,7 @@ from tests.serving.serve_fake import OtherData, ServedTask, campaign
 from tests.serving.short_rules import QUALITY
 from tests.serving.test_judge import in_summary, without_slow_ones
 from train_bench.check.one_rank import OneRank
+from train_bench.core import files
 from train_bench.errors import LaunchError, LogError
 from train_bench.report.page import write
 from train_bench.report.serving import cost_of_training
@@ -349,6 +350,39 @@ EDITS = {
         "tests",
     ),
 }
+
+
+def renamed(folder):
+    """Let the result name the files of its tests as they are now."""
+
+    def change(content):
+        for name, test in content["tests"].items():
+            test["files"] = {path.name: files.digest(path) for path in (folder / name).iterdir()}
+
+    in_result(change)(folder)
+
+
+FOREIGN = {
+    "another scenario": (
+        "SingleStream/performance/run_1",
+        "has the scenario SingleStream; its place is for Offline",
+    ),
+    "another mode": ("Offline/accuracy", "has the mode AccuracyOnly; its place is for PerformanceOnly"),
+    "another data set": ("Offline/performance/run_1", "has the number of samples 50; its place is for 900"),
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_logs_of_another_test_are_found_whatever_the_result_says_of_them(sound, recorded, what):
+    source, sentence = FOREIGN[what]
+    place = sound / OFFLINE / "performance" / "run_1"
+    shutil.rmtree(place)
+    shutil.copytree(recorded / source, place)
+    renamed(sound)
+    judged = judge_folder(sound, None)
+    assert not judged.valid
+    messages = [finding.message for finding in judged.findings if finding.check == "tests"]
+    assert any(message.endswith(f"run_1 {sentence}.") for message in messages), messages
 
 
 @pytest.mark.parametrize("what", EDITS)

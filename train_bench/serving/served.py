@@ -218,6 +218,7 @@ def check(
     invalid tests."""
     rules = rounds.load(served.ruleset)
     yield from _check_files(root, served, tests)
+    yield from _check_places(root, served, rules, tests)
     yield from _check_runs(served, trainings, rules)
     for scenario, found in served.scenarios.items():
         yield from _check_scenario(root, served, rules, scenario)
@@ -274,6 +275,31 @@ def _check_files(root: Path, served: Served, tests: Sequence[LoadGenTest]) -> It
                     "files",
                     BREAKS,
                     f"{name}/{file} is not the file that LoadGen has written: its sha256 differs.",
+                )
+
+
+def _check_places(
+    root: Path, served: Served, rules: Round, tests: Sequence[LoadGenTest]
+) -> Iterator[CheckResult]:
+    """Logs of another scenario, mode or data set than their place is for."""
+    model = rules.models.get(served.benchmark)
+    for test in tests:
+        name = str(test.folder.relative_to(root))
+        stated = served.tests.get(name)
+        if stated is None:
+            continue
+        scenario = "Server" if name == FAILING_RUN else "".join(Path(name).parts[1:2])
+        due: dict[str, Any] = {"scenario": scenario, "mode": stated.mode}
+        found: dict[str, Any] = {"scenario": test.scenario, "mode": test.mode}
+        if model is not None:
+            due["number of samples"] = model.samples
+            found["number of samples"] = int(test.values["qsl_reported_total_count"])
+        for what, value in due.items():
+            if found[what] != value:
+                yield (
+                    "tests",
+                    BREAKS,
+                    f"The log of {name} has the {what} {found[what]}; its place is for {value}.",
                 )
 
 
