@@ -314,6 +314,10 @@ EDITS = {
     ),
     "a log of another run": (in_log(r'"value": 0\.998\d+', '"value": 0.99'), "quality"),
     "a run that did not converge": (in_log(r'"status": "success"', '"status": "aborted"'), "weights"),
+    "a scenario whose quality is left out": (
+        in_result(lambda content: content["scenarios"].clear()),
+        "tests",
+    ),
     "no weights at all": (in_result(lambda content: content.update(runs=[])), "weights"),
     "training data in the evaluation set": (
         in_log(r'"samples_in_common": 0', '"samples_in_common": 500'),

@@ -283,12 +283,16 @@ def _check_places(
 ) -> Iterator[CheckResult]:
     """Logs of another scenario, mode or data set than their place is for."""
     model = rules.models.get(served.benchmark)
+    if not served.scenarios:
+        yield "tests", BREAKS, f"{RESULT} has no scenario."
     for test in tests:
         name = str(test.folder.relative_to(root))
         stated = served.tests.get(name)
         if stated is None:
             continue
         scenario = "Server" if name == FAILING_RUN else "".join(Path(name).parts[1:2])
+        if scenario not in served.scenarios:
+            yield "tests", BREAKS, f"The test {name} is of the scenario {scenario}, which {RESULT} has not."
         due: dict[str, Any] = {"scenario": scenario, "mode": stated.mode}
         found: dict[str, Any] = {"scenario": test.scenario, "mode": test.mode}
         if model is not None:
