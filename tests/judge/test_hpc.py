@@ -129,6 +129,28 @@ def test_an_entry_that_breaks_a_rule_is_refused_here_and_there(tmp_path, name, b
     assert score.official_verdict.accepted is False
 
 
+@pytest.mark.parametrize(("name", "said"), [("hpc-1.0.0", 0), ("hpc-2.0.0", 1), ("hpc-3.0.0", 1)])
+def test_a_submitter_s_bypass_explains_an_entry_that_fails_the_rcp_test(tmp_path, name, said):
+    lines = compliant(name, "cosmoflow")
+    early = [(key, value, metadata | {"epoch_num": 1}) for key, value, metadata in lines]
+    for words, fast, found in (
+        ("rcp_bypass\nrcp_bert_train_samples\n", True, said),
+        ("rcp_bypass\n", False, 0),
+        ("rcp_bert_train_samples\n", True, 0),
+    ):
+        place = tmp_path / f"{words[:8]}{fast}"
+        folder = entry(place, name, early if fast else lines, ruleset.load(name).benchmark("cosmoflow").runs)
+        systems = folder.parents[3] / "systems"
+        systems.mkdir()
+        (systems / "box.json").write_text("{}")
+        (systems.parent / "package_checker_params").write_text(words)
+        judgement = judge_folder(folder, ruleset_name=None, rcp_folders=[])
+        assert judgement.score.valid is not fast
+        messages = [one.message for one in judgement.findings if one.check == "bypass"]
+        assert len(messages) == found
+        assert all("rcp_bypass in Somebody/package_checker_params" in message for message in messages)
+
+
 def test_one_run_that_breaks_a_rule_counts_as_the_slowest_and_two_are_too_many(tmp_path):
     lines = compliant("hpc-2.0.0", "deepcam")
     bad = changed(lines, opt_name="Sgdd")

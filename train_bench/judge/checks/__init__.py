@@ -25,7 +25,7 @@ from train_bench.judge.checks.history import (
 )
 from train_bench.judge.checks.interrupted import check_interruptions
 from train_bench.judge.checks.observed import check_life, check_work
-from train_bench.judge.checks.parameters import check_parameters
+from train_bench.judge.checks.parameters import check_parameters, check_submitter_parameters
 from train_bench.judge.checks.physics import check_physics
 from train_bench.judge.checks.plausible import check_plausible
 from train_bench.judge.checks.ranks import check_ranks
@@ -97,6 +97,7 @@ ENTRY_CHECKS: tuple[Callable[[EntryCase], Iterable[Finding]], ...] = (
 
 RCP_CHECKS: tuple[Callable[[EntryCase, RcpVerdict], Iterable[Finding]], ...] = (
     check_scaling,
+    check_submitter_parameters,
     check_against_rcps,
 )
 """An entry against the verdict of its RCP test; all for review."""

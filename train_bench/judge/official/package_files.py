@@ -150,6 +150,15 @@ def parameter_files(location: Location) -> tuple[Path, ...]:
     return tuple(path for path in paths if path.exists())
 
 
+def submitter_parameters(location: Location) -> Path | None:
+    """File of parameters for all systems of a submitter, None without one. The script that verifies a submission hands
+    its lines to the package checker, which does not read it itself."""
+    if location.system_file is None:
+        return None
+    path = location.system_file.parents[1] / PARAMETERS
+    return path if path.is_file() else None
+
+
 def _bypassed(location: Location) -> dict[str, str]:
     bypassed = {}
     for path in parameter_files(location):
