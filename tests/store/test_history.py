@@ -6,6 +6,8 @@ import gzip
 import io
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -258,11 +260,54 @@ def test_a_query_that_is_no_right_select_is_a_sentence_and_nothing_is_written(st
     [
         ("SELECT zeroblob(1000000000)", "A value of the query is larger than 64 MiB"),
         ("SELECT zeroblob(40000000) FROM logs, logs AS other", "The answer is larger than 256 MiB"),
+        (
+            "WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 100000) "
+            "SELECT x FROM c ORDER BY hex(zeroblob(1000000)), x",
+            "takes more than 512 MiB of memory",
+        ),
     ],
 )
 def test_a_query_asks_for_no_more_memory_than_is_allowed(store, query, said):
     with pytest.raises(RequestError, match=said):
         history.select(store, query)
+
+
+ENDLESS = (
+    "printf('%.*c', 2000000000, 'x')",
+    "printf('%2$.*c', 1) || format('%.*c', 2000000000, 'x')",
+    "instr(hex(zeroblob(30000000)), hex(zeroblob(10000000)) || '1')",
+    "replace(hex(zeroblob(30000000)), hex(zeroblob(10000000)) || '1', 'a')",
+    "hex(zeroblob(30000000)) LIKE '%' || hex(zeroblob(10000)) || '1%'",
+    "hex(zeroblob(30000000)) GLOB '*' || hex(zeroblob(10000)) || '1*'",
+    "(WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c)",
+    "(WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT group_concat(randomblob(9)) FROM c)",
+)
+
+
+def asked_elsewhere(store, expression, before):
+    """The end of a process that asks, because a thread of SQLite goes on until its process ends."""
+    script = (
+        "import signal, sys; from pathlib import Path; from train_bench.store import history, schema\n"
+        f"{before}\n"
+        "history.select(Path(sys.argv[1]), sys.argv[2])"
+    )
+    words = [sys.executable, "-c", script, str(store), f"SELECT {expression}"]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("expression", ENDLESS)
+def test_a_function_of_sql_that_takes_minutes_ends_at_the_limit_of_time_or_size(store, expression):
+    ended = asked_elsewhere(store, expression, "schema.QUERY_SECONDS = history.FINISHING_SECONDS = 0.2")
+    assert ended.returncode == 1
+    assert re.search(r"RequestError: .*(takes more than 0.2 s|larger than 64 MiB|Invalid SQL)", ended.stderr)
+
+
+def test_a_signal_ends_a_query_that_asks_no_progress_handler(store):
+    soon = (
+        "signal.signal(signal.SIGALRM, signal.default_int_handler); signal.setitimer(signal.ITIMER_REAL, 0.2)"
+    )
+    ended = asked_elsewhere(store, ENDLESS[0], soon)
+    assert ended.stderr.rstrip().endswith("KeyboardInterrupt")
 
 
 def test_the_tables_of_names_from_logs_move_no_cursor_and_are_no_formulas(tmp_path, capsys):

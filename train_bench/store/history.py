@@ -6,7 +6,9 @@ import math
 import re
 import sqlite3
 import sys
+import threading
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,8 +21,9 @@ from train_bench.errors import RequestError, UnknownName
 from train_bench.judge.entry import Judgement
 from train_bench.judge.score import ScoredRun
 from train_bench.logs.log import NO_CONTENT
+from train_bench.store import schema
 from train_bench.store.feed import comparable
-from train_bench.store.schema import COLUMNS, LARGEST_NUMBER, VALUE_BYTES, to_read
+from train_bench.store.schema import COLUMNS, LARGEST_NUMBER, VALUE_BYTES, to_read, too_long
 
 EQUAL = (
     *(
@@ -96,6 +99,9 @@ READING = frozenset(
 ANSWER_BYTES = 2**28
 """Memory of the rows that a user's own SELECT may give."""
 
+FINISHING_SECONDS = 1.0
+"""Time in which a query that reached its limit says so itself."""
+
 
 def history(path: Path, filters: Sequence[str]) -> dict[str, Any]:
     """The lines of the store at `path` that have a point for which all filters (`NAME=VALUE`) hold, with those points
@@ -139,8 +145,29 @@ def _row(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
 
 
 def select(path: Path, query: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """Columns and rows of one SELECT. Raises `RequestError` for wrong SQL, for anything but a SELECT, and for an answer
-    above `ANSWER_BYTES`: nothing is written, and no other file is opened."""
+    """Columns and rows of one SELECT. Raises `RequestError` for wrong SQL, for anything but a SELECT, for an answer
+    above `ANSWER_BYTES` and after `QUERY_SECONDS`: nothing is written, and no other file is opened.
+
+    A function of SQL may run for minutes where no progress handler is asked (`printf('%.*c', ...)`, `instr` and
+    `replace` of long texts, a sort of long rows). So the query has a thread of its own, which nobody waits for: this one
+    takes signals and ends in time.
+    """
+    answer: Future[tuple[tuple[str, ...], list[tuple[Any, ...]]]] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(_select(path, query))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=ask, name="query", daemon=True).start()
+    try:
+        return answer.result(schema.QUERY_SECONDS + FINISHING_SECONDS)
+    except TimeoutError as error:
+        raise too_long(path) from error
+
+
+def _select(path: Path, query: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     rows: list[tuple[Any, ...]] = []
     size = 0
     with to_read(path) as connection:

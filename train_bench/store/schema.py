@@ -35,6 +35,10 @@ STEPS = 100_000
 VALUE_BYTES = 2**26
 """Largest value that is read from a store or made by a query; the findings of a run are thousands of bytes."""
 
+MEMORY_BYTES = 2**29
+"""Memory of SQLite in a process that reads a store. It sorts there, and writes no temporary files, of which a query
+could fill a disk."""
+
 INVALID_VALUES = (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError)
 """Errors raised by values of another type or size."""
 
@@ -181,10 +185,15 @@ def raise_interrupted(path: Path, error: sqlite3.Error, limit: QueryLimit) -> No
     if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_INTERRUPT:
         return
     if limit.over:
-        raise RequestError(
-            f"Reading the store {path} takes more than {QUERY_SECONDS:g} s; ask for less, or index the logs again."
-        ) from error
+        raise too_long(path) from error
     raise KeyboardInterrupt from error
+
+
+def too_long(path: Path) -> RequestError:
+    """Error of a reading that reached `QUERY_SECONDS`."""
+    return RequestError(
+        f"Reading the store {path} takes more than {QUERY_SECONDS:g} s; ask for less, or index the logs again."
+    )
 
 
 @contextmanager
@@ -203,12 +212,19 @@ def to_read(path: Path) -> Iterator[sqlite3.Connection]:
             connection.set_progress_handler(limit, STEPS)
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES)
             connection.execute("PRAGMA query_only = 1")
+            connection.execute("PRAGMA temp_store = MEMORY")
+            connection.execute(f"PRAGMA hard_heap_limit = {MEMORY_BYTES}")
             connection.execute("PRAGMA trusted_schema = 0")
             _refuse_others(path, connection)
             yield connection
     except sqlite3.OperationalError as error:
         raise_interrupted(path, error, limit)
         raise _store_error(path, error, "read") from error
+    except MemoryError as error:
+        raise RequestError(
+            f"Reading the store {path} takes more than {MEMORY_BYTES >> 20} MiB of memory; ask for less, for example by "
+            "LIMIT N without ORDER BY."
+        ) from error
     except INVALID_VALUES as error:
         raise RequestError(
             f"The store {path} has values of another type ({plain(repr(error))[:200]}); remove it and index the logs "
