@@ -1,6 +1,7 @@
 """Times that no run can have are asked for, in milliseconds or in another unit."""
 
 import json
+import re
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
@@ -124,6 +125,49 @@ def test_accelerators_far_beyond_the_best_published_ones_are_asked(tmp_path):
     assert implausible_speed(tmp_path, entry("us", 1.0), 9 * best, table) is None
     found = implausible_speed(tmp_path, entry("us", 0.01), 100 * best, table)
     assert "100 times as many as that of the fastest published entry of resnet" in found.message
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "asked"),
+    [
+        ("tracked_stats", {"throughput": 430}, False),  # 3 epochs of 897 samples in 6.3 s
+        ("tracked_stats", {"throughput": 200, "loss": 1.0}, True),
+        ("tracked_stats", {"imgs_sec": 200}, True),
+        ("throughput", 200, True),
+        ("tracked_stats", {"loss": 1.0}, False),
+        ("tracked_stats", {"throughput": "200"}, False),
+        ("tracked_stats", {"throughput": 0}, False),
+        ("tracked_stats", [200], False),
+    ],
+)
+def test_times_that_give_more_samples_than_the_log_states_are_asked(tmp_path, key, value, asked):
+    def change(event):
+        if event["key"] == "block_stop":
+            event.update(key=key, value=value)
+
+    found = findings(tmp_path, change).get("stated_speed")
+    assert (found is not None) is asked
+    if found:
+        assert found.grade == "review"
+        assert "give 426.3 samples/s, and its own lines state 200 (median of 3)" in found.message
+
+
+@needs.corpus
+@pytest.mark.parametrize("factor", [1, 0.5])
+def test_a_published_log_whose_times_are_halved_is_asked_by_its_own_lines(tmp_path, factor):
+    text = (needs.CORPUS / "v5.1/Quanta_Cloud_Technology/results/D74H-7U/retinanet/result_1.txt").read_text()
+    times = [int(time) for time in re.findall(r'"time_ms": (\d+)', text)]
+    log = tmp_path / "result_1.txt"
+    log.write_text(
+        re.sub(
+            r'"time_ms": (\d+)',
+            lambda found: f'"time_ms": {round(times[0] + (int(found[1]) - times[0]) * factor)}',
+            text,
+        )
+    )
+    (entry,) = judge_tree(log, ruleset_name="v5.1", rcp_folders=[]).entries
+    asked = [one for one in entry.verdicts[0].findings if one.check == "stated_speed"]
+    assert len(asked) == (factor < 1)
 
 
 @needs.corpus
