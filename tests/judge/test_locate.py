@@ -3,14 +3,14 @@
 import pytest
 
 from tests.judge.campaigns import log_text
-from train_bench.errors import RequestError
+from train_bench.errors import LogError, RequestError
 from train_bench.judge.locate import find, in_folder, round_of
 from train_bench.judge.tree import judge_folder
 from train_bench.rules import ruleset
 
 
 def write(folder, names):
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for index, name in enumerate(names):
         (folder / name).write_text(log_text("good", index=index))
     return folder
@@ -24,6 +24,39 @@ def test_pruned_results_are_skipped_unless_they_are_asked_for(tmp_path):
     assert "2 log(s)" in found.skipped[0]
     assert [one.folder for one in find(pruned, "mini-1.0").locations] == [pruned]
     assert in_folder(pruned, "mini-1.0") is not None
+
+
+@pytest.mark.parametrize("hidden", [".ipynb_checkpoints", "__MACOSX", ".snapshot/daily"])
+def test_copies_in_hidden_folders_are_no_entries_and_are_named(tmp_path, hidden):
+    folder = write(tmp_path / "entry", ["result_0.txt"])
+    copies = write(folder / hidden, ["result_0-checkpoint.txt", "._result_1.txt"])
+    found = find(tmp_path, "mini-1.0")
+    assert [one.folder for one in found.locations] == [folder]
+    assert found.skipped == (f"{folder / hidden.split('/')[0]} is hidden; its 1 log(s) are not an entry.",)
+    assert [one.folder for one in find(copies, "mini-1.0").locations] == [copies]
+
+
+@pytest.mark.parametrize("name", ["v5.1.tar.gz", "round.ZIP", "results.7z", "result_0.txt.gz"])
+def test_an_archive_is_called_packed_before_its_round_is_asked_for(tmp_path, name):
+    (tmp_path / name).write_bytes(b"PK")
+    with pytest.raises(RequestError, match=f"{name} is packed; unpack it"):
+        find(tmp_path / name, None)
+    with pytest.raises(LogError, match=rf"no result_\*\.txt; {name} may "):
+        find(tmp_path, "mini-1.0")
+
+
+def test_folders_in_the_names_of_files_are_told_from_other_names(tmp_path):
+    write(tmp_path, [rf"v5.1\Org\results\box\resnet\result_{index}.txt" for index in range(2)])
+    with pytest.raises(LogError, match=r"result_0\.txt and 1 more have folders in their names, written with"):
+        find(tmp_path, "mini-1.0")
+
+
+def test_the_copy_of_a_log_is_the_one_that_is_called_a_copy(tmp_path):
+    folder = write(tmp_path / "logs", ["result_0.txt"])
+    (folder / "result_0 - Copy.txt").write_text((folder / "result_0.txt").read_text())
+    judged = judge_folder(folder, ruleset_name="mini-1.0", rcp_folders=[tmp_path])
+    (said,) = [one for run in judged.verdicts for one in run.findings if one.check == "duplicate"]
+    assert said.file.endswith("Copy.txt") and "copy of result_0.txt" in said.message
 
 
 @pytest.mark.parametrize(

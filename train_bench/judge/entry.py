@@ -273,7 +273,7 @@ def _ranks(location: Location, case: EntryCase) -> int | None:
 
 def _order(file: Path) -> tuple[int, list[str | int]]:
     """Order of logs: by number, then by name with its numbers as numbers."""
-    parts = re.split(r"(\d+)", file.name)
+    parts = re.split(r"(\d+)", file.stem)
     return number_of(file), [int(part) if at % 2 else part for at, part in enumerate(parts)]
 
 
@@ -297,6 +297,16 @@ def _rcp_test(
     ]
     broken = sum(verdict.converged and not counts(verdict, rules) for verdict in verdicts)
     compared = rcp.verdict(case.points, rules, common_batch_size(records, rules), convergences, broken)
+    unplaced = sum(
+        verdict.converged and counts(verdict, rules) and record.convergence is None
+        for record, verdict in zip(records, verdicts, strict=True)
+    )
+    if unplaced > rules.drop and compared.verdict == rcp.FAIL:
+        return replace(
+            compared,
+            message=f"not compared: {unplaced} of {len(records)} runs converged, but their last evaluation has no "
+            f"{rules.counted} that is a number",
+        )
     counted = sorted({record.counted for record in records if record.convergence is not None})
     if rules.counted in ("epoch_num", "samples_count") or not counted:
         return compared
@@ -376,12 +386,9 @@ def _unread(location: Location) -> str:
             if log.names(file, problem.line, "submission_benchmark"):
                 return f"in a line that cannot be read, line {problem.line} of {file.name}: {problem.message}"
     for file in location.files:
-        line = log.first_naming(file, "submission_benchmark")
-        if line is not None:
-            return (
-                f"only in line {line} of {file.name}, which is no line of MLLOG: it needs `{log.TOKEN}` with one "
-                'space, and the object {"key": "submission_benchmark", ...} of JSON, the key in lower case'
-            )
+        reason = log.no_event(file, "submission_benchmark")
+        if reason is not None:
+            return f"{reason}, in {file.name}"
     return "not logged"
 
 

@@ -26,6 +26,11 @@ ALIKE, PACKED = (
 PRUNED = "pruned_results"
 """Folder in which HPC submitters leave models that they took out of a result of weak scaling."""
 
+MACOS = "__MACOSX"
+"""Folder that archives of macOS have beside their own, with attributes of the files."""
+
+ARCHIVES = (*PACKED, ".7z", ".rar", ".tar", ".tgz")
+
 # Where a campaign keeps the logs of repeated runs: `failed/result_RUN_ATTEMPT.txt` next to its plan.
 REPEATED, ATTEMPT = "failed", re.compile(r"result_\d+_\d+\.txt")
 
@@ -112,6 +117,8 @@ def find(path: Path, ruleset_name: str | None) -> Entries:
     path = path.absolute()
     ruleset_name = None if ruleset_name is None else ruleset.full_name(ruleset_name)
     if path.is_file():
+        if path.name.casefold().endswith(ARCHIVES):
+            raise RequestError(f"{plain(str(path))} is packed; unpack it, and give the folder that it holds.")
         return Entries(locations=(_location(path.parent, (path,), ruleset_name, alone=True),))
     if not path.is_dir():
         raise RequestError(f"{path} does not exist; give a log, a campaign or a tree of results.")
@@ -120,7 +127,9 @@ def find(path: Path, ruleset_name: str | None) -> Entries:
     broken: list[LogError | RequestError] = []
     skipped: list[str] = []
     for folder, below, names in os.walk(path, onerror=unreadable.append):
-        below.sort()
+        hidden = sorted(name for name in below if name.startswith(".") or name == MACOS)
+        below[:] = sorted(set(below).difference(hidden))
+        skipped += [sentence for name in hidden for sentence in _hidden(Path(folder, name))]
         files, passed_over = _entry(Path(folder), sorted(names), top=Path(folder) == path)
         skipped += [*passed_over, *_links(path, Path(folder), below)]
         if files:
@@ -145,13 +154,23 @@ def _alike(path: Path) -> str:
     others = (
         file for folder, _, names in os.walk(path) for name in sorted(names) if (file := Path(folder, name))
     )
-    meant = [file for file in others if ALIKE.search(file.name.casefold()) and not file.name.startswith(".")]
-    if not meant:
-        return " yet"
-    name = plain(str(meant[0].relative_to(path)))
-    more = f" and {len(meant) - 1} more" if len(meant) > 1 else ""
-    packed = "unpack them, and " if meant[0].suffix.casefold() in PACKED else ""
-    return f"; {name}{more} may be meant: {packed}name the logs result_0.txt, result_1.txt, ..."
+    named = [file for file in others if not file.name.startswith(".")]
+    if flat := [file for file in named if RESULT.fullmatch(file.name.rpartition("\\")[2])]:
+        return (
+            f"; {_first(path, flat)} have folders in their names, written with \\: unpack the archive again by a "
+            "program that makes folders of them, as unzip and 7z do"
+        )
+    if meant := [file for file in named if ALIKE.search(file.name.casefold())]:
+        packed = "unpack them, and " if meant[0].suffix.casefold() in PACKED else ""
+        return f"; {_first(path, meant)} may be meant: {packed}name the logs result_0.txt, result_1.txt, ..."
+    if archives := [file for file in named if file.name.casefold().endswith(ARCHIVES)]:
+        return f"; {_first(path, archives)} may have some: unpack them"
+    return " yet"
+
+
+def _first(path: Path, found: Sequence[Path]) -> str:
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return f"{plain(str(found[0].relative_to(path)))}{more}"
 
 
 def in_folder(folder: Path, ruleset_name: str | None) -> Location | None:
@@ -189,6 +208,12 @@ def _entry(folder: Path, names: Sequence[str], *, top: bool) -> tuple[tuple[Path
             f"{folder / 'plan.json'} has no results next to it; it does not apply to the folders below."
         ]
     return files, []
+
+
+def _hidden(folder: Path) -> list[str]:
+    """Copies of logs that editors and file systems keep (`.ipynb_checkpoints`, `.snapshot`)."""
+    count = sum(len(_results(Path(where), names)) for where, _, names in os.walk(folder))
+    return [f"{plain(str(folder))} is hidden; its {count} log(s) are not an entry."] if count else []
 
 
 def _links(path: Path, folder: Path, below: Sequence[str]) -> list[str]:

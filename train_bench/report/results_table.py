@@ -6,6 +6,7 @@ import csv
 import io
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -73,15 +74,22 @@ def _coloured(text: str) -> Text:
 
 def called(entries: Sequence[Mapping[str, Any]]) -> list[str]:
     """Submitter, system and benchmark of each entry; of a campaign the benchmark and the distinguishing part of its
-    folder."""
+    folder, as of entries that would have one name."""
     folders = [str(entry.get("folder") or "") for entry in entries]
     above = os.path.commonpath(folders) if len(folders) > 1 and all(folders) else ""
+    places = [os.path.relpath(folder, above) if above else folder for folder in folders]
     names = []
-    for entry, folder in zip(entries, folders, strict=True):
+    for entry, place in zip(entries, places, strict=True):
         parts = (entry["submitter"], entry["system"], entry["variant"] or entry["benchmark"])
-        in_folder = f"{parts[-1]} in {os.path.relpath(folder, above) if above else folder}"
-        names.append(in_folder if entry["launcher"] and folder else "/".join(filter(None, parts)))
-    return names
+        in_folder = f"{parts[-1]} in {place}"
+        names.append(in_folder if entry["launcher"] and place else "/".join(filter(None, parts)))
+    alike = Counter(zip(names, (entry["ruleset"] for entry in entries), strict=True))
+    return [
+        f"{name} in {place}"
+        if place and alike[name, entry["ruleset"]] > 1 and not entry["launcher"]
+        else name
+        for name, place, entry in zip(names, places, entries, strict=True)
+    ]
 
 
 def _column(results: Mapping[str, Any], name: str) -> list[str]:
