@@ -4,6 +4,7 @@ import json
 import math
 import os
 import random
+import re
 import subprocess
 import sys
 
@@ -15,6 +16,7 @@ from tests.judge.campaigns import campaign
 from tests.selection import others_in_full
 from train_bench.cli.exit_codes import guarded
 from train_bench.cli.program import command
+from train_bench.judge.tree import judge_tree
 from train_bench.logs import log
 from train_bench.rules import ruleset
 
@@ -491,3 +493,48 @@ def test_a_speed_that_no_load_explains_is_not_called_a_disturbance(tmp_path, epo
     path = tmp_path / "result_0.txt"
     path.write_text(path.read_text().replace('"epoch_num": 3', f'"epoch_num": {epoch}'))
     assert "Disturbed" not in typed("judge", str(tmp_path), "--ruleset", "mini-1.0").stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda text: "", "The log is empty, and the run counts as not converged"),
+        (
+            lambda text: text.replace(":::MLLOG ", ":::MLLOG\u00a0"),
+            "run_stop is only in line 43, which is no line of MLLOG: it needs `:::MLLOG ` with one space",
+        ),
+        (
+            lambda text: re.sub(r'"time_ms": (\d+)', r'"time_ms": \g<1>000000', text),
+            "time_ms is not a time in milliseconds (it may be one in nanoseconds)",
+        ),
+        (
+            lambda text: "".join(json.dumps({"log": line}) + "\n" for line in text.splitlines()),
+            "not JSON (its quotes are escaped: the line is in the JSON of a container",
+        ),
+        (
+            lambda text: re.sub(r'"time_ms": (\d+)', r'"time_ms": \g<1>000000', text),
+            "run_stop in line 43 cannot be read",
+        ),
+        (
+            lambda text: text.replace('"status": "success"', '"status": true'),
+            "The last evaluation reached the target, but run_stop has the status True",
+        ),
+        (
+            lambda text: text + text.splitlines()[42].replace("success", "aborted") + "\n",
+            "run_stop in line 43 has the status 'success', and that in line 48 the status 'aborted'",
+        ),
+        (
+            lambda text: "".join(f"0: {line}\n8: {line}\n" for line in text.splitlines()),
+            "3 of 6 evaluations are logged again with the same value",
+        ),
+    ],
+)
+def test_the_message_names_what_was_done_to_a_log(tmp_path, change, sentence):
+    campaign(tmp_path, ["good"] * 5)
+    path = tmp_path / "result_0.txt"
+    path.write_text(change(path.read_text()))
+    (judged,) = judge_tree(tmp_path, ruleset_name="mini-1.0", rcp_folders=[]).entries
+    said = [one.message for one in judged.verdicts[0].findings]
+    assert any(sentence in message for message in said), said
+    assert not any("due at" in message or "the run went on" in message for message in said)
+    assert not any("cut off" in message for message in said)

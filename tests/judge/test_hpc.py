@@ -129,6 +129,24 @@ def test_an_entry_that_breaks_a_rule_is_refused_here_and_there(tmp_path, name, b
     assert score.official_verdict.accepted is False
 
 
+def test_runs_without_a_position_are_not_said_to_have_missed_the_target(tmp_path):
+    lines = compliant("hpc-3.0.0", "cosmoflow")
+    lines = [(key, value, metadata | {"epoch_num": "4"}) for key, value, metadata in lines]
+    judgement = judge_folder(entry(tmp_path, "hpc-3.0.0", lines, 10), ruleset_name=None, rcp_folders=[])
+    assert (
+        "10 of 10 runs converged, but their last evaluation has no epoch_num" in judgement.score.rcp.message
+    )
+    assert not judgement.score.valid
+
+
+def test_a_folder_that_is_not_named_after_the_benchmark_of_its_logs_is_for_review(tmp_path):
+    folder = entry(tmp_path, "hpc-3.0.0", compliant("hpc-3.0.0", "cosmoflow"), 10)
+    renamed = folder.rename(folder.with_name("CosmoFlow"))
+    found = judge_folder(renamed, ruleset_name=None, rcp_folders=[]).findings
+    (message,) = [one.message for one in found if one.check == "folder"]
+    assert "named CosmoFlow, and its logs are of cosmoflow" in message
+
+
 @pytest.mark.parametrize(("name", "said"), [("hpc-1.0.0", 0), ("hpc-2.0.0", 1), ("hpc-3.0.0", 1)])
 def test_a_submitter_s_bypass_explains_an_entry_that_fails_the_rcp_test(tmp_path, name, said):
     lines = compliant(name, "cosmoflow")

@@ -28,6 +28,9 @@ Remarks = dict[str, tuple[int, int]]
 """First line and number of lines of each kind of malformed line."""
 OLD_TOKEN = re.compile(rb":::MLPv0\.[56]\.\d|:::MLL(?= )")
 TYPOGRAPHIC = "\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}\N{DOUBLE LOW-9 QUOTATION MARK}"
+ESCAPED = " (its quotes are escaped: the line is in the JSON of a container; take it out, for example by `jq -r .log`)"
+NANOSECONDS = " in milliseconds (it may be one in nanoseconds)"
+NANOSECONDS_SINCE_2001 = range(10**18, 10**19)
 FIELDS = {"key", "value", "time_ms", "metadata"}
 DECODER = json.JSONDecoder()
 
@@ -287,6 +290,17 @@ def first_naming(path: Path, word: str) -> int | None:
     return None
 
 
+def no_event(path: Path, key: str) -> str | None:
+    """Place of a key that the log names, though in no event, and the reason; None where no line names it."""
+    line = first_naming(path, key)
+    if line is None:
+        return None
+    return (
+        f"only in line {line}, which is no line of MLLOG: it needs `{TOKEN}` with one space, and the object "
+        f'{{"key": "{key}", ...}} of JSON, the key in lower case'
+    )
+
+
 def first_value(path: Path, key: str) -> Any:
     """Value of the first line of `key`, found without reading the lines above it; None if there is none."""
     try:
@@ -333,6 +347,7 @@ def parse_line(
         end = "" if rest.endswith("}") else " (the line ends in the middle)"
         end = " (it has control characters of a terminal)" if "\x1b" in rest else end
         end = " (it has single quotes)" if rest.startswith("{'") else end
+        end = ESCAPED if rest.startswith('{\\"') else end
         end = " (it has typographic quotes)" if any(quote in rest for quote in TYPOGRAPHIC) else end
         return Problem(line=line, message=f"not JSON{end}: {_shortened(rest)}", text=rest[:HEAD_BYTES])
     if not is_plain and ("\\" in rest or not rest.isprintable()):
@@ -372,7 +387,8 @@ def _malformed(fields: Any) -> tuple[str | None, str]:
         return None, READ
     official = _official_time(time_ms)
     if isinstance(time_ms, bool) or official != READ or not -1e18 < float(time_ms) < 1e18:
-        return "time_ms is not a time", official
+        unit = NANOSECONDS if isinstance(time_ms, int) and time_ms in NANOSECONDS_SINCE_2001 else ""
+        return f"time_ms is not a time{unit}", official
     return (None if isinstance(key, str) else "key is not a text"), READ
 
 

@@ -149,8 +149,8 @@ def select(path: Path, query: str) -> tuple[tuple[str, ...], list[tuple[Any, ...
     above `ANSWER_BYTES` and after `QUERY_SECONDS`: nothing is written, and no other file is opened.
 
     A function of SQL may run for minutes where no progress handler is asked (`printf('%.*c', ...)`, `instr` and
-    `replace` of long texts, a sort of long rows). So the query has a thread of its own, which nobody waits for: this one
-    takes signals and ends in time.
+    `replace` of long texts, a sort of long rows). So the query has a thread of its own, for which nobody waits: this
+    one takes signals and ends in time.
     """
     answer: Future[tuple[tuple[str, ...], list[tuple[Any, ...]]]] = Future()
 

@@ -222,8 +222,8 @@ def to_read(path: Path) -> Iterator[sqlite3.Connection]:
         raise _store_error(path, error, "read") from error
     except MemoryError as error:
         raise RequestError(
-            f"Reading the store {path} takes more than {MEMORY_BYTES >> 20} MiB of memory; ask for less, for example by "
-            "LIMIT N without ORDER BY."
+            f"Reading the store {path} takes more than {MEMORY_BYTES >> 20} MiB of memory; ask for less, for example "
+            "by LIMIT N without ORDER BY."
         ) from error
     except INVALID_VALUES as error:
         raise RequestError(

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.judge.campaigns import MINI, campaign
+from train_bench.judge.checks.submission import count_of
 from train_bench.judge.tree import judge_folder
 
 
@@ -48,6 +49,33 @@ def test_a_description_that_contradicts_the_logs_is_for_review(changes, submitte
 @pytest.mark.parametrize("status", ["research", "Research, Development, or Internal (RDI)"])
 def test_a_status_has_two_spellings(status, submitted):
     describe(submitted, status=status)
+    assert checks(judge(submitted)) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "count"), [("8", 8), ("8 (4x2)", 8), (8, 8), ("1.0", 1), (2.0, 2), ("0", 0)]
+)
+def test_a_number_in_a_description_is_read_with_words_behind_it(value, count, submitted):
+    describe(submitted, number_of_nodes="1", accelerators_per_node=value)
+    assert checks(judge(submitted)) == []
+    assert count_of({"nodes": value}, "nodes") == count
+
+
+@pytest.mark.parametrize("value", ["eight", "", None, [8], "-8", "1.5"])
+def test_a_number_in_a_description_that_cannot_be_read_is_for_review(value, submitted):
+    describe(submitted, accelerators_per_node=value)
+    judged = judge(submitted)
+    assert checks(judged) == ["system"]
+    assert any("speeds of accelerators are not compared" in one.message for one in judged.findings)
+    assert judged.score.valid
+
+
+def test_a_field_that_a_description_has_twice_is_for_review(submitted):
+    path = submitted / "org" / "systems" / "box.json"
+    path.write_text(path.read_text().replace("{", '{"division": "open", ', 1))
+    (found,) = [one for one in judge(submitted).findings if one.check == "system"]
+    assert "has division twice, of which the last counts" in found.message
+    path.write_text(path.read_text().replace('"open"', '"closed"', 1))
     assert checks(judge(submitted)) == []
 
 

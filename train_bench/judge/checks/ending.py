@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
+
 from train_bench.core.escape import plain
+from train_bench.core.event import Event
 from train_bench.judge.checks.case import LogCase
 from train_bench.judge.finding import BREAKS, REVIEW, SLOW, Finding, finding
-from train_bench.logs.log import Problem, Remark, names
+from train_bench.logs.log import Problem, Remark, first_naming, names, no_event
 from train_bench.logs.record import DIED, SUCCESS
 
 STATUS = "status"
+
+EMPTY = hashlib.sha256().hexdigest()
 
 MOST_LINES = 3
 """Unreadable lines of one kind that are told one by one."""
@@ -24,8 +30,16 @@ def check_end(case: LogCase) -> list[Finding]:
         message = "There is no run_stop: the log was cut off, and the run counts as not converged."
         last = [one.line for one in case.log.problems[-MOST_LINES:] if one.line]
         unread = next((line for line in last if names(case.log.path, line, "run_stop")), None)
+        if unread is None and last:
+            first = first_naming(case.log.path, "run_stop")
+            unread = first if first in {one.line for one in case.log.problems} else None
+        other = None if case.log.problems else no_event(case.log.path, "run_stop")
         if unread is not None:
             message = f"run_stop in line {unread} cannot be read, so the run counts as not converged."
+        elif other is not None:
+            message = f"run_stop is {other}; the run counts as not converged."
+        elif case.log.sha256 == EMPTY:
+            message = "The log is empty, and the run counts as not converged."
         return [finding(record, rules, "died", message, key="run_stop", grade=SLOW)]
     return _misspelt_status(case)
 
@@ -40,7 +54,7 @@ def _misspelt_status(case: LogCase) -> list[Finding]:
         or (status is not None and str(status).strip().casefold() != SUCCESS)
     ):
         return []
-    said = "no status" if status is None else f"the status {plain(repr(status)[:60])}"
+    said = status_in_words(stop)
     message = f"run_stop has {said}; a run counts as converged with the status 'success' in its metadata."
     record, rules = case.record, case.rules
     return [finding(record, rules, STATUS, message, line=stop.line, key="run_stop", value=status, grade=SLOW)]
@@ -49,15 +63,35 @@ def _misspelt_status(case: LogCase) -> list[Finding]:
 def check_one_run(case: LogCase) -> list[Finding]:
     """Several runs in one file: each began after the one before had ended."""
     record, log, rules = case.record, case.log, case.rules
-    ends = [event.line for event in log.events.of("run_stop")]
+    stops = list(log.events.of("run_stop"))
+    ends = [event.line for event in stops]
     starts = [event.line for event in log.events.of("run_start")]
     if len(starts) < 2 or not ends or starts[-1] < ends[0]:
-        return []
+        return _two_ends(case, stops)
     lines = " and ".join(map(str, starts[:2]))
     message = (
         f"The file has the logs of {len(starts)} runs (run_start in lines {lines}); keep one run in a file."
     )
     return [finding(record, rules, "several_runs", message, line=starts[1], key="run_start", grade=BREAKS)]
+
+
+def _two_ends(case: LogCase, stops: Sequence[Event]) -> list[Finding]:
+    """`run_stop` with a second status, of which the rules see the first."""
+    said = [status_in_words(stop) for stop in stops]
+    other = next((stop for stop in stops if status_in_words(stop) != said[0]), None)
+    if other is None:
+        return []
+    message = (
+        f"run_stop in line {stops[0].line} has {said[0]}, and that in line {other.line} {status_in_words(other)}; the "
+        "first counts. Which one is right?"
+    )
+    return [finding(case.record, case.rules, STATUS, message, line=other.line, key="run_stop", grade=REVIEW)]
+
+
+def status_in_words(stop: Event) -> str:
+    """The status of `run_stop` as it is logged."""
+    status = stop.metadata.get("status")
+    return "no status" if status is None else f"the status {plain(repr(status)[:60])}"
 
 
 def check_lines(case: LogCase) -> list[Finding]:

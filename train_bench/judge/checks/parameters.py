@@ -55,8 +55,8 @@ def check_submitter_parameters(case: EntryCase, verdict: RcpVerdict) -> Iterator
         if word.replace("_", "-").casefold() == RCP_BYPASS:
             yield _finding(
                 path,
-                f"The RCP test fails, and {plain(word)} in {plain(path.parent.name)}/{path.name} lets all entries of the "
-                "submitter be uploaded without it; that a round has this entry is a decision of its review.",
+                f"The RCP test fails, and {plain(word)} in {plain(path.parent.name)}/{path.name} lets all entries of "
+                "the submitter be uploaded without it; that a round has this entry is a decision of its review.",
             )
             return
 

@@ -6,15 +6,16 @@ findings are for review. In a strict round they are rules.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from train_bench.core.digits import distinct
 from train_bench.core.event import Event
 from train_bench.judge.checks.case import LogCase
+from train_bench.judge.checks.ending import status_in_words
 from train_bench.judge.finding import BREAKS, REVIEW, SLOW, Finding, finding
 from train_bench.logs.log import Log
-from train_bench.logs.record import DIED, SUCCESS, TRAIN_SAMPLES, RunRecord
+from train_bench.logs.record import DIED, SUCCESS, TRAIN_SAMPLES, Evaluated, RunRecord
 from train_bench.progress import EvalSchedule
 from train_bench.quality import Quality, Target
 from train_bench.rules.allowed import OPEN
@@ -41,9 +42,10 @@ def review(case: LogCase) -> list[Finding]:
         *_no_time(record, log, rules),
         *_outside(record, log, rules),
         *_blocks(record, log, rules),
+        *_repeated(record, rules),
         *schedule(record, rules),
         *_impossible(record, rules),
-        *_target(record, rules),
+        *_target(record, log, rules),
     ]
 
 
@@ -187,7 +189,8 @@ def schedule(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
     """Evaluation schedule: every evaluation at its point, none missing, none extra (rules, evaluation frequency).
     Logs that count samples in `train_samples` and say epoch 1 at every evaluation cannot be checked."""
     rule = rules.schedule_at(record.global_batch_size)
-    positions = [evaluated.position for evaluated in record.evaluations]
+    evaluations = once(record.evaluations)
+    positions = [evaluated.position for evaluated in evaluations]
     in_samples = record.counted == TRAIN_SAMPLES
     if not positions or rule is None or (in_samples and set(positions) == {1}):
         return
@@ -195,13 +198,13 @@ def schedule(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
     refused = rule.refuse(first, rule.period)
     if first is None or refused:
         message = f"First evaluation: {refused or 'without a position'}"
-        line = record.evaluations[0].line
+        line = evaluations[0].line
         yield finding(record, rules, "schedule", message, line=line, key="eval_accuracy", value=first)
         return
     start = min(rule.first, key=lambda due: abs(due - first))
     until = start + rule.period * (len(positions) - 1)
     expected = EvalSchedule(first=start, period=rule.period, until=until).points()
-    for position, (evaluated, due) in enumerate(zip(record.evaluations, expected, strict=True), start=1):
+    for position, (evaluated, due) in enumerate(zip(evaluations, expected, strict=True), start=1):
         number = evaluated.position
         if number is None or abs(number - due) > rule.slack:
             message = (
@@ -237,7 +240,7 @@ def _impossible(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
                 return
 
 
-def _target(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+def _target(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
     """Target: reached or not, when, and in agreement with `run_stop`. The open division sets its own targets; there
     only `run_stop` counts."""
     cut_off = record.status == DIED or bool(record.deaths)
@@ -245,7 +248,7 @@ def _target(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
         if record.status != SUCCESS and not cut_off:
             yield finding(record, rules, "target", "run_stop has the status aborted.", grade=SLOW)
         return
-    reached = [rules.target.reached(rules.target.quality_of(item.value)) for item in record.evaluations]
+    reached = [rules.target.reached(rules.target.quality_of(item.value)) for item in once(record.evaluations)]
     if record.status == SUCCESS and not any(reached):
         message = f"run_stop has the status success, but no evaluation reached the target ({rules.target})."
         yield finding(record, rules, "run_stop", message, key="run_stop", value=record.quality)
@@ -255,13 +258,33 @@ def _target(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
             "the first such evaluation."
         )
         yield finding(record, rules, "stop", message, key="run_stop")
-    if record.status != SUCCESS and reached and reached[-1] and not cut_off:
-        message = "The last evaluation reached the target, but run_stop has the status aborted."
+    stop = log.events.first("run_stop")
+    if stop is not None and record.status != SUCCESS and reached and reached[-1] and not cut_off:
+        message = f"The last evaluation reached the target, but run_stop has {status_in_words(stop)}."
         yield finding(record, rules, "run_stop", message, key="run_stop", value=record.quality)
     if not any(reached) and not cut_off:
         last = _last_quality(record.quality, rules.target) if reached else "there was no evaluation"
         message = f"The target ({rules.target}) was not reached; {last}."
         yield finding(record, rules, "target", message, key="eval_accuracy", value=record.quality, grade=SLOW)
+
+
+def once(evaluations: Sequence[Evaluated]) -> list[Evaluated]:
+    """Evaluations without those that several processes log: the same position and value as the one above."""
+    kept: list[Evaluated] = []
+    for one in evaluations:
+        if one.position is None or not kept or kept[-1][:2] != one[:2]:
+            kept.append(one)
+    return kept
+
+
+def _repeated(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
+    repeated = len(record.evaluations) - len(once(record.evaluations))
+    if repeated:
+        message = (
+            f"{repeated} of {len(record.evaluations)} evaluations are logged again with the same value; if several "
+            "processes write into the file, let one of them log."
+        )
+        yield finding(record, rules, "repeated", message, key="eval_accuracy", value=repeated, grade=REVIEW)
 
 
 def _last_quality(logged: Any, target: Target) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,8 @@ from train_bench.rules.ruleset import BenchmarkRules
 TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])')
 """A text, which is kept, or a comma with nothing behind it."""
 
+COUNTS = ("number_of_nodes", "accelerators_per_node")
+
 MARKS = (
     (b"\xef\xbb\xbf", "utf-8-sig", "a byte order mark"),
     (b"\xff\xfe", "utf-16", "the encoding UTF-16"),
@@ -42,7 +45,9 @@ def check_submission_files(case: EntryCase) -> Iterator[Finding]:
     review. In a strict round the two former have to agree on the division."""
     yield from _other_round(case.location)
     yield from _unreadable_description(case.location)
+    yield from _uncounted(case.location)
     yield from _contradictions(case.location, case.records, case.rules)
+    yield from _other_folder(case)
 
 
 def _other_round(location: Location) -> Iterator[Finding]:
@@ -68,8 +73,35 @@ def _unreadable_description(location: Location) -> Iterator[Finding]:
     if repaired is not None:
         message = f"The system description has {repaired}; it is read, but the package checker stops at it."
         yield _finding(location.system_file, "system", message)
+    elif (repeated := _repeated_field(location.system_file)) is not None:
+        message = f"The system description has {repeated} twice, of which the last counts; which is right?"
+        yield _finding(location.system_file, "system", message, key=repeated)
     if not isinstance(read, dict):
         yield _finding(location.system_file, "system", "The system description is not a JSON object.")
+
+
+def _uncounted(location: Location) -> Iterator[Finding]:
+    """Numbers of a description that cannot be read, so that nothing is compared by accelerators."""
+    described = description_of(location)
+    for field in COUNTS:
+        if field in described and count_of(described, field) is None:
+            message = (
+                f"{field} is {plain(repr(described[field])[:60])} in the system description, which is no number; "
+                "speeds of accelerators are not compared."
+            )
+            assert location.system_file is not None
+            yield _finding(location.system_file, "system", message, key=field)
+
+
+def _other_folder(case: EntryCase) -> Iterator[Finding]:
+    """Folder that is not named after the benchmark of its logs, as the package checker takes it."""
+    named = case.location.benchmark
+    if named is not None and named != case.rules.name and not case.rules.strict:
+        message = (
+            f"The folder is named {plain(named)}, and its logs are of {case.rules.name}; the package checker goes by "
+            "the name of the folder."
+        )
+        yield _finding(case.folder, "folder", message, value=named)
 
 
 def _contradictions(
@@ -137,6 +169,19 @@ def _read_description(path: Path) -> tuple[Any, str | None]:
         return repaired
 
 
+def _repeated_field(path: Path) -> str | None:
+    """First field that a description has twice with different values."""
+    repeated: list[str] = []
+
+    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
+        last = dict(found)
+        repeated.extend(name for name, value in found if value != last[name])
+        return last
+
+    json.loads(files.read_bytes(path, largest=files.LARGEST_JSON_BYTES), object_pairs_hook=pairs)
+    return plain(repeated[0]) if repeated else None
+
+
 def _repaired(path: Path) -> tuple[Any, str] | None:
     try:
         content = files.read_bytes(path, largest=files.LARGEST_JSON_BYTES)
@@ -158,7 +203,7 @@ def _decoded(content: bytes) -> tuple[str, list[str]]:
 def accelerators_of(location: Location) -> tuple[int | None, str | None]:
     """Number of accelerators of the whole system in the description, and their name."""
     described = description_of(location)
-    nodes, per_node = (count_of(described, key) for key in ("number_of_nodes", "accelerators_per_node"))
+    nodes, per_node = (count_of(described, key) for key in COUNTS)
     name = described.get("accelerator_model_name")
     count = None if nodes is None or per_node is None else nodes * per_node
     return count, (plain(name.strip()) or None) if isinstance(name, str) else None
@@ -166,7 +211,7 @@ def accelerators_of(location: Location) -> tuple[int | None, str | None]:
 
 def count_of(described: Mapping[str, Any], field: str) -> int | None:
     """Number in a description, which may be text with words behind."""
-    match = re.match(r"\d{1,9}(?![\d.])", str(described.get(field)).strip())
+    match = re.match(r"\d{1,9}(?:(?![\d.])|(?=\.0+$))", str(described.get(field)).strip())
     return None if match is None else int(match[0])
 
 
