@@ -12,7 +12,7 @@ from train_bench.core.digits import significant
 from train_bench.core.finite_number import finite_number
 from train_bench.judge.checks.case import LogCase
 from train_bench.judge.finding import REVIEW, Finding, finding
-from train_bench.judge.published import published_entries
+from train_bench.judge.published import hardware, published_entries
 from train_bench.logs.record import RunRecord
 from train_bench.progress import Unit
 from train_bench.rules.allowed import OPEN
@@ -30,9 +30,6 @@ STATED, LINES = ("throughput", "imgs_sec"), ("tracked_stats", "throughput")
 MOST_STATED = 1.15
 """Factor by which times may give more samples per second than the log states. Of 6,850 published logs of other
 benchmarks with such lines none is above 1.02; four of 3.1 that count samples behind run_stop are at 1.143."""
-
-OTHER_UNIT = ("dlrm", "oc20", "ssd")
-"""Benchmarks of which published logs state the samples of one accelerator, or half of them."""
 
 LARGEST_SPEED = 1e15
 
@@ -144,7 +141,7 @@ def _stated_speed(case: LogCase) -> Iterator[Finding]:
     by a factor are told by nothing else in the logs of others. Evaluations take time, so that there are fewer."""
     record, rules = case.record, case.rules
     samples = published_entries.samples_of(record, rules)
-    if not samples or not record.minutes or record.minutes < 0 or rules.reference in OTHER_UNIT:
+    if not samples or not record.minutes or record.minutes < 0 or hardware.states_other_unit(rules):
         return
     speeds = []
     for event in case.log.events.of(*LINES):

@@ -15,6 +15,7 @@ from train_bench.rules.ruleset import BenchmarkRules
 
 FLOP = Path(__file__).with_name("flop_per_sample.yaml")
 PEAKS = Path(__file__).with_name("peak_tflops.yaml")
+OTHER_UNITS = Path(__file__).with_name("stated_in_other_units.yaml")
 
 CORE_TFLOPS = {"fp32": 0.4, "bf16": 12.0}
 """Peak of one CPU core in 10^12 FLOP a second, above that of any x86 or Arm core: 64 FLOP a cycle in fp32 (two fused
@@ -48,6 +49,11 @@ def accelerator_peak(name: str, format_: str) -> float | None:
 def core_peak(precision: str | None) -> float:
     """Upper bound of the FLOP a second of a CPU core."""
     return CORE_TFLOPS["fp32" if precision == "fp32" else BF16] * 1e12
+
+
+def states_other_unit(rules: BenchmarkRules) -> bool:
+    """True for a benchmark whose logs state the samples per second of a part of the system."""
+    return any(row["benchmark"] == rules.reference for row in _rows(OTHER_UNITS))
 
 
 @cache
