@@ -41,14 +41,14 @@ LEAST_STEPS = 4
 
 
 class Rival(NamedTuple):
-    """What our step is compared with: a name, and a function of configuration and batch that gives its step."""
+    """A rival of our step: a name, and a function of configuration and batch that gives its step."""
 
     name: str
     step: Callable[[Any, Any], Step]
 
 
 class Case(NamedTuple):
-    """How a reference is timed: samples per step, its rivals, and what is asked for beside its name, as a CPU has
+    """Timing of a reference: samples per step, its rivals, and what is asked for beside its name, as a CPU has
     little memory and no start weights."""
 
     batch: int

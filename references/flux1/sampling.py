@@ -62,7 +62,7 @@ def sheet(config: Config, velocity: Velocity) -> SampleSheet:
 
 
 def _measures(images: np.ndarray, rows: np.ndarray) -> dict[str, float]:
-    """By the nearest mean of each image."""
+    """Measures of images, each assigned to its nearest mean."""
     means = mixture.means()
     away = ((images[:, None, None] - means) ** 2).mean(axis=(3, 4, 5))
     nearest = away.reshape(len(images), -1).argmin(axis=1)

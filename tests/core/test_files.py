@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +57,15 @@ def test_a_pipe_is_refused_without_waiting_for_its_other_end(tmp_path):
     for name in ("plan.json", "score.json"):
         with pytest.raises(LogError, match="it is not a file"):
             files.read_json(tmp_path / name)
+
+
+def test_refused_folders_and_pipes_leave_no_descriptor_open(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    before = set(Path("/proc/self/fd").iterdir())
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(OSError, match="it is not a file"):
+            files.read_bytes(path, largest=1)
+    assert set(Path("/proc/self/fd").iterdir()) == before
 
 
 @pytest.mark.parametrize("name", ["a\0b", "a\ud800b"])

@@ -81,9 +81,8 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except ValueError as error:  # it contains a zero byte or a lone surrogate
         raise OSError(errno.EINVAL, "no file can have this name", str(path)) from error
+    _require_regular(descriptor, path)
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is not a file", str(path))
         yield file
 
 
@@ -92,11 +91,17 @@ def opened_to_append(path: Path) -> Iterator[BinaryIO]:
     """A regular file to be read and written, at its end; raises `OSError` for anything else, links included."""
     flags = os.O_RDWR | os.O_APPEND | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags)
+    _require_regular(descriptor, path)
     with os.fdopen(descriptor, "r+b") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is not a file", str(path))
         file.seek(0, os.SEEK_END)
         yield file
+
+
+def _require_regular(descriptor: int, path: Path) -> None:
+    """Close a descriptor of anything but a regular file, and raise `OSError`."""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a file", str(path))
 
 
 def read_bytes(path: Path, *, largest: int) -> bytes:

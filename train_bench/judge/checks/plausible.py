@@ -25,7 +25,7 @@ NEAR = 1.15
 """Factor within which an epoch has as many samples in a log as in the data; some leave out incomplete batches."""
 
 STATED, LINES = ("throughput", "imgs_sec"), ("tracked_stats", "throughput")
-"""Where logs of others state their samples per second, by clocks of their own programs."""
+"""Keys under which logs of others state their samples per second, by clocks of their own programs."""
 
 MOST_STATED = 1.15
 """Factor by which times may give more samples per second than the log states. Of 6,850 published logs of other

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.core import files
-from train_bench.core.finite_number import LARGEST
+from train_bench.core.finite_number import finite_number
 from train_bench.errors import LogError
 from train_bench.logs.record import RunRecord
 
@@ -32,9 +32,9 @@ def found(record: RunRecord) -> Mapping[str, Any]:
         return {}
     if not isinstance(result, Mapping) or result.get("log") != record.sha256:
         return {}
-    tolerance = result.get("tolerance")
-    known = isinstance(tolerance, (int, float)) and 0 <= tolerance < LARGEST
-    return result if known and isinstance(result.get("agree"), bool) else {}
+    tolerance = finite_number(result.get("tolerance"))
+    known = tolerance is not None and tolerance >= 0 and isinstance(result.get("agree"), bool)
+    return result if known else {}
 
 
 def in_a_sentence(records: Sequence[RunRecord]) -> str | None:
