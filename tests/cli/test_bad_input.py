@@ -231,7 +231,7 @@ def spoilt(folder, what):
         ("no run_stop", "There is no run_stop", True),
         ("another benchmark", "This log is of resnet_cifar10", False),
         ("a copy", "is a copy of result_0.txt", False),
-        ("empty", "There is no run_stop", True),
+        ("empty", "The log is empty", True),
     ],
 )
 def test_a_spoilt_result_is_judged_with_a_sentence(whole, what, sentence, valid, monkeypatch):

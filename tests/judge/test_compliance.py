@@ -43,7 +43,7 @@ BAD = {
     "bad_clock_steps_back": {"time"},
     "bad_evaluation_left_out": {"schedule"},
     "bad_late_first_evaluation": {"schedule"},
-    "bad_evaluated_twice": {"schedule"},
+    "bad_evaluated_twice": {"repeated"},
     "bad_evaluated_without_epoch": {"schedule", "eval_accuracy"},
     "bad_success_below_target": {"run_stop"},
     "bad_went_on_after_target": {"stop"},

@@ -59,7 +59,7 @@ def test_a_static_rendezvous_gives_each_host_its_number():
     for node_rank in (0, 1):
         assert argv(node_rank=node_rank) == (
             *(*common, "--rdzv-endpoint=10.0.0.1:29500", f"--node-rank={node_rank}"),
-            *("--rdzv-conf=timeout=120", "--nproc-per-node=4", *rank),
+            *("--rdzv-conf=timeout=120", "--log-dir=/dev/null", "--nproc-per-node=4", *rank),
         )
 
 

@@ -388,7 +388,7 @@ def _unread(location: Location) -> str:
     for file in location.files:
         reason = log.no_event(file, "submission_benchmark")
         if reason is not None:
-            return f"{reason}, in {file.name}"
+            return reason
     return "not logged"
 
 

@@ -291,12 +291,16 @@ def first_naming(path: Path, word: str) -> int | None:
 
 
 def no_event(path: Path, key: str) -> str | None:
-    """Place of a key that the log names, though in no event, and the reason; None where no line names it."""
-    line = first_naming(path, key)
+    """Place of a key that the log names, though in no event, and the reason; None where no line names it, or the log
+    cannot be read any more."""
+    try:
+        line = first_naming(path, key)
+    except OSError:
+        return None
     if line is None:
         return None
     return (
-        f"only in line {line}, which is no line of MLLOG: it needs `{TOKEN}` with one space, and the object "
+        f"only in line {line} of {path.name}, which is no line of MLLOG: it needs `{TOKEN}` with one space, and the object "
         f'{{"key": "{key}", ...}} of JSON, the key in lower case'
     )
 

@@ -363,6 +363,7 @@ def test_of_the_corpus_no_verdict_changes_and_each_kind_of_question_is_told_once
         "slower": (4, 4),
         "time": (9, 88),
         "schedule": (2, 10),
+        "repeated": (1, 10),
         "seed": (4, 25),
         "block": (2, 10),
         "system": (2, 2),

@@ -284,7 +284,7 @@ def _repeated(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
             f"{repeated} of {len(record.evaluations)} evaluations are logged again with the same value; if several "
             "processes write into the file, let one of them log."
         )
-        yield finding(record, rules, "repeated", message, key="eval_accuracy", value=repeated, grade=REVIEW)
+        yield finding(record, rules, "repeated", message, key="eval_accuracy", value=repeated)
 
 
 def _last_quality(logged: Any, target: Target) -> str:
