@@ -501,7 +501,7 @@ def test_a_speed_that_no_load_explains_is_not_called_a_disturbance(tmp_path, epo
         (lambda text: "", "The log is empty, and the run counts as not converged"),
         (
             lambda text: text.replace(":::MLLOG ", ":::MLLOG\u00a0"),
-            "run_stop is only in line 43 of result_0.txt, which is no line of MLLOG: it needs `:::MLLOG ` with one space",
+            "run_stop is only in line 43 of result_0.txt, which is no line of MLLOG: it needs `:::MLLOG `",
         ),
         (
             lambda text: re.sub(r'"time_ms": (\d+)', r'"time_ms": \g<1>000000', text),

@@ -300,8 +300,8 @@ def no_event(path: Path, key: str) -> str | None:
     if line is None:
         return None
     return (
-        f"only in line {line} of {path.name}, which is no line of MLLOG: it needs `{TOKEN}` with one space, and the object "
-        f'{{"key": "{key}", ...}} of JSON, the key in lower case'
+        f"only in line {line} of {path.name}, which is no line of MLLOG: it needs `{TOKEN}` with one space, and the "
+        f'object {{"key": "{key}", ...}} of JSON, the key in lower case'
     )
 
 
