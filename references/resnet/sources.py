@@ -131,6 +131,8 @@ def cifar10(root: Path) -> Source:
 def _cifar10_binary(root: Path) -> Source:
     """Records of one label byte and 3072 bytes: the red, green and blue plane, row by row."""
     files = {"train": sorted(root.glob("data_batch_*.bin")), "val": [root / "test_batch.bin"]}
+    if not files["train"]:
+        raise RequestError(f"{root} has test_batch.bin, but no data_batch_1.bin to 5. Fetch the data again.")
     records = {
         split: np.concatenate([_cifar10_records(path) for path in paths]) for split, paths in files.items()
     }

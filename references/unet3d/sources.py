@@ -221,7 +221,11 @@ def _promised(head: bytes) -> int:
         raise ValueError(
             f"it says that voxels begin at byte {before:g}; at most {LARGEST_EXTENSION} come before them"
         )
-    return int(before) + voxels * header.get_data_dtype().itemsize
+    try:
+        kind = header.get_data_dtype()
+    except KeyError as error:
+        raise ValueError(f"its voxels are of the type {error}, which NIfTI-1 does not have") from error
+    return int(before) + voxels * kind.itemsize
 
 
 def generated(config: Config) -> Source:

@@ -225,6 +225,12 @@ def test_a_damaged_binary_version_of_cifar10_is_refused(tmp_path: Path, content:
         sources.cifar10(tmp_path)
 
 
+def test_a_binary_version_of_cifar10_without_training_data_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "test_batch.bin").write_bytes(bytes(3073))
+    with pytest.raises(RequestError, match=r"test_batch\.bin, but no data_batch_1\.bin to 5"):
+        sources.cifar10(tmp_path)
+
+
 @pytest.mark.parametrize(
     "table", ["a.JPEG,0.1\n", "a.JPEG,0,0,1,nan\n", "a.JPEG,0,0,1,x\n", '"' * 200_000], ids=range(4)
 )

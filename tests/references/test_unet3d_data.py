@@ -244,6 +244,13 @@ def test_a_bad_image_is_named_and_refused(kits: Path, tmp_path: Path, imaging: b
         data.prepare(small(), tmp_path / "prepared", kits)
 
 
+def with_type(code: int) -> bytes:
+    """A scan whose header says another type of voxels."""
+    plain = bytearray(gzip.decompress(nifti(scan(1)[0])))
+    plain[70:72] = np.array(code, np.int16).tobytes()
+    return gzip.compress(bytes(plain))
+
+
 def with_shape(*shape: int) -> bytes:
     """A scan whose header says another shape."""
     plain = bytearray(gzip.decompress(nifti(scan(1)[0])))
@@ -257,8 +264,16 @@ def with_shape(*shape: int) -> bytes:
         (gzip.compress(gzip.decompress(nifti(scan(1)[0])) + bytes(300 << 20), 1), None),
         (with_shape(2000, 2000, 2000), "says that it has 8000000000 voxels; at most 536870912 are read"),
         (with_shape(2000, 2000, 100), "cannot be read as NIfTI-1: it has 2512 of 800000352 bytes"),
+        (with_type(63), "cannot be read as NIfTI-1: its voxels are of the type 63"),
+        (with_type(1), "cannot be read as NIfTI-1: "),
     ],
-    ids=["zeros behind the voxels", "too many voxels", "more voxels than there are"],
+    ids=[
+        "zeros behind",
+        "too many voxels",
+        "more voxels than there are",
+        "unknown type",
+        "type of single bits",
+    ],
 )
 def test_a_volume_is_unpacked_as_far_as_its_header_says(
     kits: Path, tmp_path: Path, imaging: bytes, sentence: str | None

@@ -141,7 +141,12 @@ def test_the_same_shard_on_all_ranks_invalidates_a_campaign(tmp_path):
     ("key", "value"),
     [
         *((DATA, value) for value in (7, [], "none", {"train": 1}, {"samples_in_common": "many"})),
+        (
+            DATA,
+            {"train": {"samples": 1, "compared": 10**400}, "evaluation": {"samples": 1, "compared": 10**400}},
+        ),
         *((ORDER, value) for value in (7, [], "none", {"repeated": -1}, {"compared": True}, {"ranks": None})),
+        (ORDER, {"evaluated": 10**400}),
     ],
 )
 def test_a_line_that_says_something_else_is_a_finding(tmp_path, key, value):

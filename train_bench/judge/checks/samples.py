@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from train_bench.core.event import Event
+from train_bench.core.finite_number import finite_number
 from train_bench.judge.checks.case import LogCase
 from train_bench.judge.finding import SLOW, Finding, finding
 from train_bench.logs.record import SUCCESS, RunRecord
@@ -117,6 +118,6 @@ def _order(
 
 def _count(counts: Any, name: str) -> int:
     value = counts[name]
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    if not isinstance(value, int) or finite_number(value) is None or value < 0:
         raise ValueError(f"{name} is no count")
     return value
