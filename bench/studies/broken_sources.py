@@ -139,7 +139,7 @@ def _retarred(rng: random.Random, content: bytes, inner: Callable[[str, bytes], 
         members = old.getmembers()
         unlucky = rng.choice([member for member in members if member.isfile()])
         for member in members:
-            file = old.extractfile(member)
+            file = old.extractfile(member) if member.isfile() else None
             packed = file.read() if file else b""
             if member is unlucky:
                 how = rng.randrange(8)
