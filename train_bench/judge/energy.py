@@ -28,7 +28,6 @@ from train_bench.logs.record import RunRecord
 
 WITHOUT_LOGS = "there are no power logs (power/result_N/node_K.txt) next to the results"
 WITHOUT_LOG = "there is no power log"
-NO_EFFICIENCY = "has a conversion_eff that is no number above 0 and at most 1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +69,7 @@ def measure(record: RunRecord) -> Energy | str:
     read = [log.read(path) for path in (*nodes, *switches)]
     unreadable = next((power_log for power_log in read if not power_log.events and power_log.problems), None)
     if unreadable is not None:
-        return f"{_place(unreadable.path)} {_first_problem(unreadable)}"
+        return f"{_place(unreadable.path)} {first_problem(unreadable)}"
     logs = [one.events for one in read[: len(nodes)]]
     watts = [*map(_node, logs), *(_switch(one.events) for one in read[len(nodes) :])]
     places = [_place(power_log) for power_log in (*nodes, *switches)]
@@ -89,11 +88,11 @@ def mean_watts(path: Path) -> float | str:
     if not os.path.lexists(path):
         return WITHOUT_LOG
     read = log.read(path)
-    watts = _first_problem(read) if not read.events and read.problems else _node(read.events)
+    watts = first_problem(read) if not read.events and read.problems else _node(read.events)
     return f"{path.name} {watts}" if isinstance(watts, str) else watts
 
 
-def _first_problem(unreadable: log.Log) -> str:
+def first_problem(unreadable: log.Log) -> str:
     """End of a sentence on a power log without events."""
     problem = unreadable.problems[0]
     return f"cannot be read (line {problem.line}: {problem.message})"
@@ -129,7 +128,7 @@ def _without_idle(stated: Mapping[str, Any]) -> str:
     """End of a sentence on a log without an idle power."""
     if stated.get("idle_watts") is None:
         return "states no idle power (idle_watts of power_measurement_start)"
-    return f"has idle_watts {plain(repr(stated['idle_watts'])[:40])}, which is no number of watts"
+    return f"has idle_watts {shown_value(stated['idle_watts'])}, which is no number of watts"
 
 
 def _without_logs(folder: Path) -> str:
@@ -137,7 +136,8 @@ def _without_logs(folder: Path) -> str:
         return WITHOUT_LOGS
     with contextlib.suppress(OSError):  # that may not be looked at
         if folder.is_dir():
-            return f"{_place(folder)} has no node_K.txt"
+            others = sorted(path.name for path in folder.iterdir())
+            return f"{_place(folder)} has no node_K.txt" + (f", but {plain(others[0])}" if others else "")
     return f"there is no folder {_place(folder)}"
 
 
@@ -177,8 +177,7 @@ def _node(events: Sequence[Event]) -> float | str:
     """Mean watts of a node: each reading holds since the one before it. A stop that is not after the start marks no
     end; the last reading does then."""
     ordered = sorted(events, key=lambda event: event.time_ms)
-    started = next((event.time_ms for event in ordered if event.key == "power_measurement_start"), None)
-    stopped = next((event.time_ms for event in ordered if event.key == "power_measurement_stop"), None)
+    started, stopped = measurement_window(ordered)
     readings = [
         (event.time_ms, watts)
         for event in ordered
@@ -194,10 +193,19 @@ def _node(events: Sequence[Event]) -> float | str:
     for time_ms, watts in timed:
         total += watts * (time_ms - before)
         before = time_ms
-    efficiency = _efficiency(events)
+    efficiency = efficiency_of(events)
     if efficiency is None:
-        return NO_EFFICIENCY
+        return _without_efficiency(events)
     return efficiency * total / (end - started) if end > started else "has no reading after its start"
+
+
+def measurement_window(events: Sequence[Event]) -> tuple[int | None, int | None]:
+    """First start and first stop of a measurement in ms; the energy is that between them."""
+    times = {
+        key: min((event.time_ms for event in events if event.key == key), default=None)
+        for key in ("power_measurement_start", "power_measurement_stop")
+    }
+    return times["power_measurement_start"], times["power_measurement_stop"]
 
 
 def without_power(events: Sequence[Event]) -> str:
@@ -209,7 +217,11 @@ def without_power(events: Sequence[Event]) -> str:
         return "has no power_reading"
     if "power_measurement_start" not in keys:
         return "has no power_measurement_start"
-    return f"has {keys.count('power_reading')} power_reading without a number of watts"
+    first = next(event.value for event in events if event.key == "power_reading")
+    return (
+        f"has {keys.count('power_reading')} power_reading without a number of watts, the first of them "
+        f"{shown_value(first)}"
+    )
 
 
 def _stated(events: Sequence[Event]) -> Mapping[str, Any]:
@@ -218,7 +230,7 @@ def _stated(events: Sequence[Event]) -> Mapping[str, Any]:
 
 
 def _idle(events: Sequence[Event], stated: Mapping[str, Any]) -> float | None:
-    watts, efficiency = plain_number(stated.get("idle_watts")), _efficiency(events)
+    watts, efficiency = plain_number(stated.get("idle_watts")), efficiency_of(events)
     return watts * efficiency if watts is not None and efficiency is not None else None
 
 
@@ -227,18 +239,29 @@ def _switch(events: Sequence[Event]) -> float | str:
     it; a log without an estimate counts 0 W there."""
     at = next((at for at, event in enumerate(events) if event.key == "interconnect_power_est"), None)
     if at is None:
-        return 0.0 if events else "has no readable line"
-    watts, efficiency = plain_number(events[at].value), _efficiency(events[:at])
+        return 0.0
+    watts, efficiency = plain_number(events[at].value), efficiency_of(events[:at])
     if watts is None:
         return "has an interconnect_power_est without a number of watts"
-    return NO_EFFICIENCY if efficiency is None else efficiency * watts
+    return _without_efficiency(events[:at]) if efficiency is None else efficiency * watts
 
 
-def _efficiency(events: Sequence[Event]) -> float | None:
+def efficiency_of(events: Sequence[Event]) -> float | None:
     """Conversion efficiency, above 0 and at most 1: 1 if none is stated, else the last; None if it is invalid."""
     stated = [event.value for event in events if event.key == "conversion_eff"]
     value = plain_number(stated[-1]) if stated else 1.0
     return value if value is not None and 0 < value <= 1 else None
+
+
+def _without_efficiency(events: Sequence[Event]) -> str:
+    """End of a sentence on a power log without a valid conversion efficiency."""
+    value = [event.value for event in events if event.key == "conversion_eff"][-1]
+    return f"has a conversion_eff that is no number above 0 and at most 1: {shown_value(value)}"
+
+
+def shown_value(value: Any) -> str:
+    """Start of a value of a power log, for a message."""
+    return plain(repr(value)[:40])
 
 
 def plain_number(value: Any) -> float | None:

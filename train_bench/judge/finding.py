@@ -72,3 +72,10 @@ def finding(
         value=value,
         paragraph=paragraph(key),
     )
+
+
+def file_finding(
+    file: str, check: str, message: str, *, line: int = 0, key: str | None = None, value: Any = None
+) -> Finding:
+    """Finding for review on a file of any kind."""
+    return Finding(check=check, grade=REVIEW, file=file, line=line, key=key, message=message, value=value)

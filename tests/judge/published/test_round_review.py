@@ -127,7 +127,7 @@ class Entry:
             events = [power("power_measurement_start", None, begun)]
             for reading, at in enumerate(range(begun, ended, self.power.get("every", 1000))):
                 if not self.power.get("gap") or not 10 <= reading < 15:
-                    watts = 5000 + (0 if self.power.get("constant") else reading * 37 % 91)
+                    watts = 5000 + node + (0 if self.power.get("constant") else reading * 37 % 91)
                     events.append(power("power_reading", {"value": watts}, at))
             events.append(power("power_measurement_stop", None, ended))
             name = f"{self.power.get('named', 'result')}_{run}"

@@ -4,10 +4,8 @@ missing is skipped."""
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,26 +17,13 @@ from train_bench.core import files
 from train_bench.core.escape import plain
 from train_bench.core.finite_number import finite_number
 from train_bench.judge.checks.campaign_checks import Changes
-from train_bench.judge.checks.ending import malformed
 from train_bench.judge.checks.submission import accelerators_of, count_of, description_of
-from train_bench.judge.energy import plain_number, without_power
 from train_bench.judge.entry import Judgement, judge_entry
-from train_bench.judge.finding import REVIEW, Finding
+from train_bench.judge.finding import REVIEW, Finding, file_finding
 from train_bench.judge.locate import Location
-from train_bench.logs import log
+from train_bench.judge.published.power_review import review_power
 from train_bench.logs.log import Log
 from train_bench.logs.record import RunRecord
-
-SLOWEST_RATE_S = 1.05
-"""Largest median interval between two power readings, in seconds; the rules require at least one reading per
-second of the timed part."""
-
-LONGEST_GAP_S = 3.0
-FEWEST_READINGS = 60
-"""Readings of power; with fewer, the rules suggest a longer measurement."""
-
-CONSTANT = 10
-"""Number of equal readings that does not occur by chance."""
 
 OTHER_MINUTES = 1.1
 """Ratio of minutes up to which results of the same system in two rounds raise no question."""
@@ -167,7 +152,7 @@ def _of_entry(judgement: Judgement) -> Iterator[Finding]:
     yield from _batch(location, records, summaries)
     yield from _precision(location, described, records, summaries)
     yield from _configuration(location, records, summaries)
-    yield from _power(location, records, count_of(described, "number_of_nodes"))
+    yield from review_power(location, records, count_of(described, "number_of_nodes"))
 
 
 def _text_for_truth(record: RunRecord, summary: LogSummary) -> Iterator[Finding]:
@@ -175,7 +160,7 @@ def _text_for_truth(record: RunRecord, summary: LogSummary) -> Iterator[Finding]
         message = (
             f"{key} is the text {value!r} instead of true or false; some programs take any text as true."
         )
-        yield _finding(record.file, "text_for_truth", message, line=line, key=key, value=value)
+        yield file_finding(record.file, "text_for_truth", message, line=line, key=key, value=value)
 
 
 def _runs_differ(records: Sequence[RunRecord], summaries: Sequence[LogSummary]) -> Iterator[Finding]:
@@ -195,7 +180,7 @@ def _runs_differ(records: Sequence[RunRecord], summaries: Sequence[LogSummary]) 
         message = (
             f"{what} {here} here and {elsewhere} in most runs of the entry; did the same program train them?"
         )
-        yield _finding(records[at].file, "runs_differ", message, key=key, value=values[at])
+        yield file_finding(records[at].file, "runs_differ", message, key=key, value=values[at])
 
 
 def _batch(
@@ -213,7 +198,7 @@ def _batch(
     if accelerators % of_a_copy:
         named = " times ".join(f"{key} {degree}" for key, degree in degrees.items())
         message = f"{named} does not divide the {accelerators} accelerators of the system description."
-        yield _finding(file, "parallelism", message, key=next(iter(degrees)), value=of_a_copy)
+        yield file_finding(file, "parallelism", message, key=next(iter(degrees)), value=of_a_copy)
         return
     steps = _whole(values.get("gradient_accumulation_steps")) or 1
     micro = _whole(values.get("micro_batch_size"))
@@ -223,7 +208,7 @@ def _batch(
             f"{accelerators // of_a_copy} copies of the model on {accelerators} accelerators is not the "
             f"global_batch_size {batch_size}."
         )
-        yield _finding(file, "parallelism", message, key="micro_batch_size", value=micro)
+        yield file_finding(file, "parallelism", message, key="micro_batch_size", value=micro)
     for key in PER_ACCELERATOR:
         local = _number_of(values.get(key))
         if local is None or local <= 0 or not batch_size:
@@ -234,7 +219,7 @@ def _batch(
                 f"{key} is {local:g} and global_batch_size {batch_size}, which makes {shares[0]:g} parts; "
                 f"the system description has {accelerators} accelerators."
             )
-            yield _finding(file, "parallelism", message, key=key, value=local)
+            yield file_finding(file, "parallelism", message, key=key, value=local)
 
 
 def _precision(
@@ -251,7 +236,7 @@ def _precision(
         message = (
             f"{PRECISION[0]} is {_short(logged)!r}; the system description lists {', '.join(sorted(named))}."
         )
-        yield _finding(records[0].file, "precision", message, key=PRECISION[0], value=logged)
+        yield file_finding(records[0].file, "precision", message, key=PRECISION[0], value=logged)
 
 
 def _configuration(
@@ -271,13 +256,13 @@ def _configuration(
         found = _files_below(source).get(name.replace("\\", "/").rpartition("/")[2], ())
         if not found:
             message = f"The submission has no file {_short(name)!r} below {source.name}/."
-            yield _finding(record.file, "configuration", message, key=CONFIGURATION, value=name)
+            yield file_finding(record.file, "configuration", message, key=CONFIGURATION, value=name)
             continue
         contradictions = [_contradiction(path, one.values) for path in found]
         if all(contradictions):
             key, logged, stated = contradictions[0] or ("", None, None)
             message = f"{_short(name)} sets {key} to {stated:g}, but the log has {logged:g}."
-            yield _finding(record.file, "configuration", message, key=key, value=logged)
+            yield file_finding(record.file, "configuration", message, key=key, value=logged)
 
 
 @cache
@@ -311,103 +296,6 @@ def _contradiction(path: Path, values: Mapping[str, Any]) -> tuple[str, float, f
     return None
 
 
-def _power(location: Location, records: Sequence[RunRecord], nodes: int | None) -> Iterator[Finding]:
-    """Check the power logs of an entry that has some."""
-    folder = location.folder / "power"
-    if not folder.is_dir():
-        return
-    logs = {record.file: sorted((folder / Path(record.file).stem).glob("node_*.txt")) for record in records}
-    without = [file for file, measured in logs.items() if not measured]
-    if without:
-        named = {Path(file).stem for file in logs}
-        others = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name not in named)
-        message = f"{len(without)} of {len(records)} runs have no power/result_N/node_K.txt"
-        message += f"; {plain(others[0])} belongs to no run." if others else "."
-        yield _finding(without[0], "power_missing", message, value=len(without))
-    for record in records:
-        measured = logs[record.file]
-        if measured and nodes is not None and len(measured) != nodes:
-            message = (
-                f"There are power logs of {len(measured)} node(s), but the system description has {nodes}."
-            )
-            yield _finding(str(measured[0].parent), "power_nodes", message, value=len(measured))
-        for path in measured:
-            yield from _of_node(path, record)
-        for path in sorted((folder / Path(record.file).stem).glob("sw_*.txt")):
-            yield from _of_switch(path)
-
-
-def _of_switch(path: Path) -> Iterator[Finding]:
-    """A switch is estimated by `interconnect_power_est`; the official summarizer takes no readings of one."""
-    events = log.read(path).events
-    if not any(event.key == "interconnect_power_est" for event in events):
-        message = (
-            "The log of a switch has no interconnect_power_est; the official summarizer counts it as 0 W."
-        )
-        yield _finding(str(path), "power_switch", message, key="interconnect_power_est", value=0)
-
-
-def _of_node(path: Path, record: RunRecord) -> Iterator[Finding]:
-    read = log.read(path)
-    readings = sorted(
-        (event.time_ms / 1000, watts)
-        for event in read.events
-        if event.key == "power_reading" and (watts := plain_number(event.value)) is not None
-    )
-    for remark in read.remarks:
-        yield _finding(str(path), "power_format", malformed(remark), line=remark.line, value=remark.count)
-    if not readings:
-        yield _finding(str(path), "power_few", f"The power log {without_power(read.events)}.", value=0)
-        return
-    times = [seconds for seconds, _ in readings]
-    marks = {event.key: event.time_ms / 1000 for event in read.events}
-    start_mark = marks.get("power_measurement_start", times[0])
-    stop_mark = marks.get("power_measurement_stop", times[-1])
-    begun, ended = min(start_mark, times[0]), max(stop_mark, times[-1])
-    if stop_mark <= start_mark:
-        message = "power_measurement_stop is not after power_measurement_start; the last reading ends the measurement."
-        yield _finding(str(path), "power_window", message, key="power_measurement_stop", value=stop_mark)
-    between = _timed(times, record)
-    if len(readings) < FEWEST_READINGS:
-        message = (
-            f"The power log has {len(readings)} readings; the rules suggest a longer measurement below "
-            f"{FEWEST_READINGS}."
-        )
-        yield _finding(str(path), "power_few", message, value=len(readings))
-    if between and statistics.median(between) > SLOWEST_RATE_S:
-        message = (
-            f"Power was read every {statistics.median(between):.1f} s; the rules require a reading per "
-            "second."
-        )
-        yield _finding(str(path), "power_rate", message, value=statistics.median(between))
-    gap = max(_timed([begun, *times, ended], record), default=0.0)
-    if gap > LONGEST_GAP_S:
-        yield _finding(str(path), "power_gap", f"The power log has a gap of {gap:.1f} s.", value=gap)
-    if len(readings) >= CONSTANT and len({watts for _, watts in readings}) == 1:
-        message = f"All {len(readings)} readings are {readings[0][1]:g} W; readings of a power meter vary."
-        yield _finding(str(path), "power_constant", message, value=readings[0][1])
-    if record.started_ms is None or record.minutes is None:
-        return
-    started, stopped = record.started_ms / 1000, record.started_ms / 1000 + 60 * record.minutes
-    if begun > started or ended < stopped:
-        late, early = max(0.0, begun - started), max(0.0, stopped - ended)
-        message = f"Power was measured from {late:.1f} s after run_start to {early:.1f} s before run_stop."
-        if begun > stopped or ended < started:
-            message = "The power log does not overlap the run; check the clocks."
-        yield _finding(str(path), "power_window", message, value=[late, early])
-
-
-def _timed(times: Sequence[float], record: RunRecord) -> list[float]:
-    """Intervals between times in seconds, of those that lie in the timed part of a run, or of all if that is
-    unknown."""
-    pairs = list(itertools.pairwise(times))
-    if record.started_ms is not None and record.minutes is not None:
-        started = record.started_ms / 1000
-        stopped = started + 60 * record.minutes
-        pairs = [pair for pair in pairs if pair[1] > started and pair[0] < stopped]
-    return [after - before for before, after in pairs]
-
-
 def _changed(before: Judgement, after: Judgement) -> Iterator[Finding]:
     old, new = before.score.olympic_minutes, after.score.olympic_minutes
     if not old or not new or max(old, new) / min(old, new) <= OTHER_MINUTES:
@@ -425,7 +313,7 @@ def _changed(before: Judgement, after: Judgement) -> Iterator[Finding]:
         f"It took {new:.4g} min, in {before.location.ruleset} {old:.4g} min for a system of the same name. "
         f"Changed: {', '.join(changes[:MOST_CHANGES])}{more}."
     )
-    yield _finding(str(after.location.folder), "round_before", message, value=round(new / old, 4))
+    yield file_finding(str(after.location.folder), "round_before", message, value=round(new / old, 4))
 
 
 def _usual(summaries: Iterable[LogSummary]) -> dict[str, Any]:
@@ -470,9 +358,3 @@ def _number_of(value: Any) -> float | None:
 
 def _number(ruleset: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", ruleset))
-
-
-def _finding(
-    file: str, check: str, message: str, *, line: int = 0, key: str | None = None, value: Any = None
-) -> Finding:
-    return Finding(check=check, grade=REVIEW, file=file, line=line, key=key, message=message, value=value)
