@@ -11,6 +11,7 @@ from typing import Any
 from train_bench.core import files
 from train_bench.core.job import jobs_of
 from train_bench.judge.checks.planned import mapping
+from train_bench.judge.checks.unverifiable import ran_or_planned
 from train_bench.judge.entry import Judgement
 
 LONGEST_TEXT = 60
@@ -20,9 +21,9 @@ CONTENT = "content of "
 """Beginning of the name of a file of the user's program; compared where both have the file."""
 
 HARDWARE = ("host", "processor", "cores", "memory", "accelerators", "operating_system", "kernel", "cuda")
-OPTIONS = ("device", "precision", "drop_caches", "deterministic", "checkpoint_seconds", "faults", "stop_when")
+OPTIONS = ("drop_caches", "deterministic", "checkpoint_seconds", "faults", "stop_when")
 OF_REQUEST = ("tracking", "energy", "energy_command")
-REPEATED = ("name", "benchmark", "reference", "ruleset")
+REPEATED = ("name", "benchmark", "reference", "ruleset", "nodes")
 """Options of a launcher or of a benchmark that plans have by another name."""
 
 
@@ -87,10 +88,11 @@ def _facts(judged: Judgement) -> Iterator[tuple[str, str, str]]:
     memory = machine.get("memory_bytes")
     hardware = {**machine, "memory": f"{(memory + 2**29) // 2**30} GiB" if isinstance(memory, int) else None}
     yield from _known("hardware", {name: hardware.get(name) for name in HARDWARE})
-    yield from _known("options", {**_options(plan, machine), **mapping(machine.get("environment"))})
+    yield from _known("options", {**_options(judged, plan, machine), **mapping(machine.get("environment"))})
 
 
-def _options(plan: Mapping[str, Any], machine: Mapping[str, Any]) -> dict[str, Any]:
+def _options(judged: Judgement, plan: Mapping[str, Any], machine: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a plan; ranks, hosts, device and precision of a user's own program as its logs have them."""
     job = next(iter(jobs_of(plan)), {})
     config = mapping(job.get("config", plan.get("config")))
     hyperparameters = mapping(config.get("hyperparameters"))
@@ -106,10 +108,13 @@ def _options(plan: Mapping[str, Any], machine: Mapping[str, Any]) -> dict[str, A
     return {
         "benchmark": plan.get("variant"),
         "launcher": plan.get("launcher"),
-        "ranks": plan.get("world_size"),
+        "ranks": judged.score.world_size,
+        "hosts": ran_or_planned(judged.programs, "hosts", job.get("nodes")),
         "threads_per_rank": machine.get("threads_per_rank", job.get("threads_per_rank")),
         "command": command,
         "interpreter": job.get("python") or ("default" if job else None),
+        "device": ran_or_planned(judged.programs, "devices", job.get("device")),
+        "precision": ran_or_planned(judged.programs, "precision", job.get("precision")),
         **{name: job.get(name) for name in OPTIONS},
         **_flat(hyperparameters),
         **_flat(others),

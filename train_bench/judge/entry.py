@@ -266,9 +266,10 @@ def _warnings(
 
 
 def _ranks(location: Location, case: EntryCase) -> int | None:
-    """Ranks as planned; of a program of the user's own those that ran, if all logs name them."""
-    ran: int | None = unverifiable.ran_as(case.programs, "ranks") if location.runs_command else None
-    return location.world_size if ran is None else ran
+    """Ranks as planned; of a program of the user's own those that ran, None if its runs had different ones."""
+    programs = case.programs if location.runs_command else ()
+    ranks: int | None = unverifiable.ran_or_planned(programs, "ranks", location.world_size)
+    return ranks
 
 
 def _order(file: Path) -> tuple[int, list[str | int]]:

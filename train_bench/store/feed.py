@@ -19,6 +19,7 @@ from train_bench.core.job import jobs_of
 from train_bench.errors import LogError
 from train_bench.judge.checks.planned import mapping
 from train_bench.judge.checks.submission import accelerators_of
+from train_bench.judge.checks.unverifiable import ran_or_planned
 from train_bench.judge.compliance import RunVerdict
 from train_bench.judge.entry import Judgement
 from train_bench.judge.locate import Location
@@ -194,10 +195,10 @@ def _entry(judgement: Judgement) -> dict[str, Any]:
         "host": mapping(_read(location.folder / "system.json")).get("host"),
         "launcher": score.launcher,
         "ranks": score.world_size,
-        "nodes": job.get("nodes"),
+        "nodes": ran_or_planned(judgement.programs, "hosts", job.get("nodes")),
         "threads_per_rank": job.get("threads_per_rank"),
-        "device": job.get("device"),
-        "precision": job.get("precision"),
+        "device": ran_or_planned(judgement.programs, "devices", job.get("device")),
+        "precision": ran_or_planned(judgement.programs, "precision", job.get("precision")),
         "versions": _json(_versions(plan)),
         "revision": plan.get("revision"),
         "began": _began(judgement),

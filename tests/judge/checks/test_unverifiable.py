@@ -5,7 +5,9 @@ import json
 import pytest
 
 from tests.judge.campaigns import MINI, campaign, plan
+from train_bench.compare.differences import find_differences
 from train_bench.judge.tree import judge_folder
+from train_bench.store.feed import _entry as entry_row
 
 PROGRAM = {"program": {"files": []}}
 
@@ -50,3 +52,51 @@ def test_a_line_that_says_nothing_leaves_the_plan(tmp_path, value):
 def test_a_log_without_the_line_is_asked_by_its_accelerators(tmp_path):
     lines = line("number_of_nodes", 2), line("accelerators_per_node", 4)
     assert judged(tmp_path, *lines)[0] == 8
+
+
+def test_a_run_on_other_ranks_than_the_others_leaves_their_number_unknown_and_is_counted(tmp_path):
+    judged(tmp_path, line("program_ranks", {"ranks": 1}))
+    log = tmp_path / "result_3.txt"
+    log.write_text(log.read_text().replace('{"ranks": 1}', '{"ranks": 2}'))
+    found = judge_folder(tmp_path, ruleset_name=None, rcp_folders=[])
+    (message,) = [one.message for one in found.findings if one.check == "ran_as"]
+    assert found.score.world_size is None
+    assert "its logs 2 (1 of 5 runs)" in message
+
+
+def test_a_log_that_ends_before_the_line_does_not_bring_the_plan_back(tmp_path):
+    judged(tmp_path, line("program_ranks", {"ranks": 2}))
+    (tmp_path / "result_3.txt").write_text("")
+    assert judge_folder(tmp_path, ruleset_name=None, rcp_folders=[]).score.world_size == 2
+
+
+@pytest.mark.parametrize("precision", ["FP32", "float32", "torch.float32"])
+@pytest.mark.parametrize("device", ["cuda", "cuda:1"])
+def test_other_names_of_what_was_planned_raise_no_question(tmp_path, precision, device):
+    lines = line("program_ranks", {"ranks": 1, "devices": [device]}), line("precision", precision)
+    assert judged(tmp_path, *lines, device="cuda") == (1, {})
+
+
+def test_more_ranks_than_any_machine_has_are_not_believed(tmp_path):
+    assert judged(tmp_path, line("program_ranks", {"ranks": 10**30})) == (1, {})
+
+
+def test_compare_and_store_have_what_ran_and_not_the_plan(tmp_path):
+    ran = {"ranks": 2, "hosts": 2, "devices": ["cuda"]}
+    sides = []
+    for name, lines in {
+        "planned": (),
+        "other": (line("program_ranks", ran), line("precision", "bf16")),
+    }.items():
+        (tmp_path / name).mkdir()
+        judged(tmp_path / name, *lines)
+        sides.append(judge_folder(tmp_path / name, ruleset_name=None, rcp_folders=[]))
+    differ = {one.name: (one.a, one.b) for one in find_differences(*sides)}
+    assert differ == {
+        "ranks": ("1", "2"),
+        "hosts": ("1", "2"),
+        "device": ("cpu", "cuda"),
+        "precision": ("fp32", "bf16"),
+    }
+    row = entry_row(sides[1])
+    assert [row[name] for name in ("ranks", "nodes", "device", "precision")] == [2, 2, "cuda", "bf16"]

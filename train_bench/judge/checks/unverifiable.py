@@ -28,6 +28,12 @@ DATA_BEFORE_RUN_START = "data_before_run_start"
 LARGEST_DELAY_MS = "largest_delay_ms"
 DELAY_BOUND_MS = 100
 PROGRAM_RANKS, PRECISION, NODES = "program_ranks", "precision", "number_of_nodes"
+PRECISION_NAMES = {"float32": "fp32", "float": "fp32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
+"""Names of precisions in torch, and those in plans."""
+
+MOST_RANKS = 10**7
+"""Number of ranks or hosts above which a log states none."""
+
 
 OWN_CLOCK = "the clock is that of train_bench, started and stopped by the program's calls"
 SEEN_CLOCK = (
@@ -53,11 +59,12 @@ def program_facts(log: Log, record: RunRecord) -> ProgramFacts:
     waited = mapping(last.get(PROCESSOR_WAIT))
     told = mapping(last.get(PROGRAM_RANKS))
     devices, precision = told.get("devices"), last.get(PRECISION)
+    kinds = dict.fromkeys(_device_type(one) for one in devices) if isinstance(devices, list) else ()
     return ProgramFacts(
         ranks=_count(told.get("ranks")) or record.accelerators,
         hosts=_count(told.get("hosts")) or _count(last.get(NODES)),
-        devices=", ".join(map(str, devices)) if isinstance(devices, list) and devices else None,
-        precision=precision if isinstance(precision, str) else None,
+        devices=", ".join(kinds) or None,
+        precision=canonical_precision(precision),
         ran=_seconds(waited, "ran"),
         waited=_seconds(waited, "waited"),
     )
@@ -69,9 +76,15 @@ def _seconds(waited: Mapping[str, Any], name: str) -> float | None:
 
 
 def ran_as(programs: Sequence[ProgramFacts], field: str) -> Any:
-    """Fact on which all logs agree; None without one."""
-    values = {getattr(one, field) for one in programs}
+    """Fact on which all logs agree that state it; None without one."""
+    values = {value for one in programs if (value := getattr(one, field)) is not None}
     return values.pop() if len(values) == 1 else None
+
+
+def ran_or_planned(programs: Sequence[ProgramFacts], field: str, planned: Any) -> Any:
+    """Fact of the programs as their logs have it, the `planned` one if none states it, None if they disagree."""
+    stated = any(getattr(one, field) is not None for one in programs)
+    return ran_as(programs, field) if stated else planned
 
 
 def check_ran_as_planned(case: EntryCase) -> Iterator[Finding]:
@@ -79,19 +92,23 @@ def check_ran_as_planned(case: EntryCase) -> Iterator[Finding]:
     if not case.location.runs_command:
         return
     job = next(iter(jobs_of(case.location.plan_or_package)), {})
+    device, precision = job.get("device"), job.get("precision")
     planned = {
         "ranks": case.world_size,
         "hosts": job.get("nodes"),
-        "devices": None if job.get("device") == "auto" else job.get("device"),
-        "precision": job.get("precision"),
+        "devices": None if device in (None, "auto") else _device_type(device),
+        "precision": canonical_precision(precision),
     }
     for field, due in planned.items():
-        logged = [value for one in case.programs if (value := getattr(one, field)) is not None]
-        others = list(dict.fromkeys(value for value in logged if value != due))
+        logged = [getattr(one, field) for one in case.programs]
+        others = {value: logged.count(value) for value in logged if value not in (None, due)}
         if due is not None and others:
+            named = " and ".join(
+                f"{value}" if runs == len(logged) else f"{value} ({runs} of {len(logged)} runs)"
+                for value, runs in others.items()
+            )
             message = (
-                f"The plan names {due} as {field} of the program, and its logs {' and '.join(map(str, others))}; what "
-                "ran counts."
+                f"The plan names {due} as {field} of the program, and its logs {named}; what ran counts."
             )
             yield Finding(
                 check="ran_as",
@@ -100,12 +117,27 @@ def check_ran_as_planned(case: EntryCase) -> Iterator[Finding]:
                 line=0,
                 key=field,
                 message=message,
-                value=others[0],
+                value=next(iter(others)),
             )
 
 
+def canonical_precision(precision: object) -> str | None:
+    """Name of a precision in plans, for one of its names in torch or elsewhere."""
+    if not isinstance(precision, str):
+        return None
+    name = precision.strip().lower().removeprefix("torch.")
+    return PRECISION_NAMES.get(name, name)
+
+
+def _device_type(device: object) -> str:
+    """`cuda` of `cuda:1`."""
+    return str(device).partition(":")[0]
+
+
 def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+    return (
+        value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MOST_RANKS else None
+    )
 
 
 def check_program_log(case: LogCase) -> Iterator[Finding]:
