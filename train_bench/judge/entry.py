@@ -202,13 +202,15 @@ def _judge_log(
 ) -> _JudgedLog:
     """Parse and judge one log. The log itself is dropped: of an entry, one file is in memory at a time."""
     record, read = read_record(file, rules)
+    program = unverifiable.program_facts(read, record)
+    ranks = program.ranks if location.runs_command else None
     judge = partial(
         judge_run,
         record,
         read,
         rules,
         planned,
-        world_size=location.world_size,
+        world_size=location.world_size if ranks is None else ranks,
         of_command=location.runs_command,
     )
     verdict = judge()
@@ -223,7 +225,7 @@ def _judge_log(
             rules=rules,
         ),
         logged_keys=unverifiable.logged_keys(read),
-        program=unverifiable.program_facts(read, record),
+        program=program,
         restarts=restarts_of(read),
         summary=None if summarize is None else summarize(read),
     )

@@ -69,3 +69,13 @@ def test_variables_are_recorded_of_references_and_of_programs(name, monkeypatch)
     monkeypatch.setenv(name, "value")
     assert software.variables()[name] == "value"
     assert command.environment({name: "value"}) == {name: "value"}
+
+
+def test_a_system_file_of_another_machine_than_that_of_the_runs_is_for_review(folder):
+    """As of a campaign that was begun on one machine and resumed on another."""
+    (folder / "system.json").write_text(json.dumps({"platform": "two cores"}))
+    assert findings_of(judged(folder), "described_system") == []
+    (folder / "system.json").write_text(json.dumps({"platform": "1 x (8 x NVIDIA H100)"}))
+    ((grade, message),) = findings_of(judged(folder), "described_system")
+    assert grade == "review"
+    assert "system.json describes 1 x (8 x NVIDIA H100), and the logs name two cores" in message

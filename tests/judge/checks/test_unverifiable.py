@@ -100,3 +100,9 @@ def test_compare_and_store_have_what_ran_and_not_the_plan(tmp_path):
     }
     row = entry_row(sides[1])
     assert [row[name] for name in ("ranks", "nodes", "device", "precision")] == [2, 2, "cuda", "bf16"]
+
+
+def test_models_are_compared_over_the_ranks_that_ran_and_not_over_those_that_were_planned(tmp_path):
+    judged(tmp_path, line("program_ranks", {"ranks": 1}), world_size=4)
+    found = judge_folder(tmp_path, ruleset_name=None, rcp_folders=[])
+    assert not [one for run in found.verdicts for one in run.findings if one.check == "replicas"]

@@ -93,7 +93,7 @@ def test_the_window_is_the_one_that_the_energy_is_taken_from(record):
 def test_a_second_stop_does_not_hide_that_the_first_came_too_early(record):
     lines = node(record)
     stop = ("power_measurement_stop", None, record.started_ms + 30_000)
-    write(record, [*lines, stop])
+    write(record, [stop, *lines])
     assert "to 30.0 s before run_stop" in questions(record)["power_window"]
 
 

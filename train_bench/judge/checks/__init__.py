@@ -16,7 +16,7 @@ from train_bench.judge.checks.campaign_checks import (
 from train_bench.judge.checks.case import EntryCase, LogCase
 from train_bench.judge.checks.convergence import check_against_rcps
 from train_bench.judge.checks.ending import check_end, check_format, check_lines, check_one_run
-from train_bench.judge.checks.environment import check_environment
+from train_bench.judge.checks.environment import check_described_system, check_environment
 from train_bench.judge.checks.history import (
     check_attempt_times,
     check_declared,
@@ -76,6 +76,7 @@ RUN_CHECKS: tuple[Callable[[EntryCase, RunRecord], Iterable[Finding]], ...] = (
 
 CAMPAIGN_CHECKS: tuple[Callable[[EntryCase], Iterable[Finding]], ...] = (
     check_environment,
+    check_described_system,
     check_declared,
     check_changes_since_plan,
     check_budget,

@@ -55,6 +55,31 @@ def check_environment(case: EntryCase) -> Iterator[Finding]:
             )
 
 
+def check_described_system(case: EntryCase) -> Iterator[Finding]:
+    """`system.json`, which the first run of a campaign writes, against the systems that its logs name. A program of the
+    user's own may name its system as it likes."""
+    described = files.read_object(case.folder / "system.json").get("platform")
+    if case.location.runs_command or not isinstance(described, str):
+        return
+    named = [record.announced.get("submission_platform") for record in case.records]
+    others = list(dict.fromkeys(str(name) for name in named if name not in (None, described)))
+    if others:
+        message = (
+            f"system.json describes {_short(described)}, and the logs name {' and '.join(map(_short, others))}; "
+            "processor, memory, accelerators and versions of the campaign are those of another system."
+        )
+        file = str(case.folder / "system.json")
+        yield Finding(
+            check="described_system",
+            grade=REVIEW,
+            file=file,
+            line=0,
+            key="submission_platform",
+            message=message,
+            value=others[0],
+        )
+
+
 def _short(value: str | None) -> str:
     """A value on one line."""
     if value is None:

@@ -178,7 +178,8 @@ def check_program_keys(case: EntryCase) -> Iterator[Finding]:
     unverifiable facts. Who owned the clock is known by the record of the attempts, and never read from a log."""
     if not case.location.runs_command:
         return
-    folder, logs, world_size = case.folder, case.logged_keys, case.world_size
+    folder, logs = case.folder, case.logged_keys
+    world_size = ran_or_planned(case.programs, "ranks", case.world_size)
     due = [key for key in MEANING if key != REPLICAS or world_size != 1]
     lacking = [MEANING[key] for key in due if not all(key in one for one in logs)]
     seen = [(observed.observed_of(case.location, record.index), record) for record in case.records]
