@@ -12,6 +12,11 @@ CAUSE = re.compile(
     re.IGNORECASE,
 )
 
+EXCEPTION = re.compile(
+    r"(?!.*\b(?:ChildFailedError|CalledProcessError):)[\w.]*(?:Error|Exception|Interrupt): *\S"
+)
+"""Last line of a Python traceback, if it is not that of a launcher which reports another process's end."""
+
 
 def shorten(text: str, longest: int = LONGEST_EXCERPT) -> str:
     """Text of at most `longest` characters, without its end if it is longer; no word is cut."""
@@ -44,3 +49,14 @@ def last_line(stderr: str) -> str | None:
     """The last line that names an error, else the last line; None for an empty text."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     return last_error(stderr) or (shorten(lines[-1]) if lines else None)
+
+
+def last_words(stderr: str) -> str:
+    """The last exception with a message, else the last line that names an error, else the last line with a word; whole.
+    What torchrun, mpirun or srun prints after the error of a process does not hide it."""
+    lines = [line.strip() for line in stderr.splitlines() if re.search(r"\w", line)]
+    for kind in (EXCEPTION.match, CAUSE.search):
+        found = next((line for line in reversed(lines) if kind(line)), None)
+        if found is not None:
+            return found
+    return lines[-1] if lines else ""
