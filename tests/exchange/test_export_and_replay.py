@@ -12,7 +12,7 @@ import pytest
 from tests import needs
 from tests.command_line import train_bench
 from tests.fake_campaigns import Diary, FakeLauncher, laid_out, make
-from train_bench.campaign import runner
+from train_bench.campaign import attempts, runner
 from train_bench.cli.commands import replay as command
 from train_bench.compare.comparison import Comparison, Ratio
 from train_bench.core import files, software
@@ -20,6 +20,7 @@ from train_bench.errors import RequestError, TrainBenchError
 from train_bench.exchange import crate, export, replay
 from train_bench.judge import rcp
 from train_bench.plan import discover
+from train_bench.plan.plan import as_json
 from train_bench.rules import ruleset
 from train_bench.run import system
 
@@ -426,3 +427,34 @@ def test_a_campaign_is_repeated_in_another_folder(tmp_path):
     assert "samples to the target 1.000 times" in answer.stdout, answer.stderr
     assert answer.returncode == 0 or "time differ significantly" in answer.stdout
     assert (tmp_path / "two" / "score.json").is_file()
+
+
+def test_the_campaign_of_a_program_is_exported_with_the_ranks_that_ran(exported, tmp_path):
+    """Of a program that says to have run on two ranks, planned as one; a program that was edited since is refused."""
+    program = tmp_path / "trainer.py"
+    program.write_text("train()\n")
+    folder = shutil.copytree(exported.parent / "campaign", tmp_path / "campaign")
+    plan = runner.open_folder(folder)
+    of_user = make(f"command='python {program}'").jobs[0].command
+    plan = replace(
+        plan,
+        jobs=[replace(job, command=of_user) for job in plan.jobs],
+        software=attempts.ran_with(plan.reference, "", of_user)["software"],
+    )
+    files.write_json(folder / "plan.json", as_json(plan))
+    ran = {"key": "program_ranks", "value": {"ranks": 2, "hosts": 1, "devices": ["cpu"]}}
+    for log in (tmp_path / "campaign").glob("result_*.txt"):
+        event = json.dumps(
+            {"namespace": "", "time_ms": 1, "event_type": "POINT_IN_TIME", **ran, "metadata": {}}
+        )
+        log.write_text(f":::MLLOG {event}\n{log.read_text()}")
+    export.export(plan, tmp_path / "campaign.zip", None)
+    spec = crate.read(tmp_path / "campaign.zip").json("spec.json")
+    assert spec["required"]["hardware"] == {
+        "accelerators": len(system.describe()["accelerators"]),
+        "nodes": 1,
+        "ranks_per_node": 2,
+    }
+    program.write_text("train(fast=True)\n")
+    with pytest.raises(RequestError, match=r"other content of .*trainer\.py than planned"):
+        export.export(plan, tmp_path / "again.zip", None)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench import __version__
+from train_bench.campaign import attempts
 from train_bench.core import files, software
 from train_bench.core.git import SOURCE, revision
 from train_bench.core.job import Job
@@ -70,8 +71,8 @@ def export(plan: Plan, to: Path, key: Path | None) -> str:
     missing = [str(job.index) for job in plan.jobs if not job.result_file.is_file()]
     if missing:
         raise RequestError(f"{folder} has no result of run {', '.join(missing)}; finish the campaign first.")
-    ran, now = asdict(plan), {"software": software.describe(), "ruleset_digest": plan.ruleset_digest}
-    other = [one for one in differences(ran, now) if " source " not in one]
+    now = attempts.ran_with(plan.reference, plan.ruleset_digest, plan.jobs[0].command)
+    other = [one for one in differences(asdict(plan), now) if " source " not in one]
     if other:
         raise RequestError(
             f"The software installed here differs from that of the campaign ({'; '.join(other)}); export "
@@ -85,7 +86,7 @@ def export(plan: Plan, to: Path, key: Path | None) -> str:
         SPEC: _json(spec(plan, judged)),
         ENVIRONMENT: _json(_machine(folder)),
         ORDER: _json(dict(_logged_values(judged, "order_fingerprint"))),
-        DISTRIBUTIONS: distributions(ran["software"]["python"]).encode(),
+        DISTRIBUTIONS: distributions(plan.software["python"]).encode(),
         DATA: _json(croissant(plan)),
         RULES: _json(_rules(plan)),
     }
