@@ -17,7 +17,7 @@ from train_bench.plan import discover
 from train_bench.progress import Unit
 from train_bench.rules import ruleset
 
-SYSTEM = {"platform": "two cores", "packages": {"torch": "2.0"}}
+SYSTEM = {"platform": "fake", "packages": {"torch": "2.0"}}
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_ten_converged_runs_are_a_point_that_the_check_finds(converged, tmp_path
     record = json.loads(path.read_text())["resnet_mini_ref_64"]
     assert record["Epochs to converge"] == [6, 7, 8, 9, 10, 11, 12, 13, 14, 15]
     assert (record["BS"], record["When"], record["Creator"]) == (64, "2026-11-21", "local")
-    assert record["Platform"] == "two cores, torch 2.0, fp32"
+    assert record["Platform"] == "fake, torch 2.0, fp32"
     assert "global_batch_size" not in record["Hyperparams"]
     assert "lars_epsilon" not in record["Hyperparams"]
     (point,) = rcp.load(ruleset.load("mini-1.0").benchmark("resnet_mini"), [tmp_path / "rcp"])
@@ -211,7 +211,7 @@ def existing(tmp_path, plan, **changed):
         "Benchmark": "resnet_mini",
         "BS": 64,
         "When": "2026-11-20",
-        "Platform": "two cores, torch 2.0, fp32",
+        "Platform": "fake, torch 2.0, fp32",
         "Hyperparams": logged,
         "Seeds": list(range(10)),
         "Epochs to converge": [7] * 10,
@@ -239,7 +239,7 @@ def test_runs_that_are_added_to_a_point_stand_behind_its_own(three_more, tmp_pat
     assert record["Epochs to converge"] == [7] * 10 + [6, 7, 8]
     assert record["Seeds"] == [*range(10), *(job.seed for job in three_more.jobs)]
     assert record["When"] == "2026-11-20; 2026-11-21"
-    assert record["Platform"] == "two cores, torch 2.0, fp32"
+    assert record["Platform"] == "fake, torch 2.0, fp32"
 
 
 def test_runs_are_added_where_the_point_counts_and_not_below_it(three_more, tmp_path):
