@@ -212,7 +212,10 @@ DAMAGED_POWER = {
         lambda path: (path.unlink(), os.mkfifo(path)),
         r"\.txt cannot be read \(line 0: .* not a file\)",
     ),
-    "a folder": (lambda path: (path.unlink(), path.mkdir()), r"\.txt cannot be read \(line 0: .* not a file\)"),
+    "a folder": (
+        lambda path: (path.unlink(), path.mkdir()),
+        r"\.txt cannot be read \(line 0: .* not a file\)",
+    ),
 }
 
 
