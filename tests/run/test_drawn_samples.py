@@ -123,16 +123,26 @@ def ended(tmp_path, monkeypatch):
     monkeypatch.setattr(drawn_samples, "end_process", end_process)
     monkeypatch.setattr(drawn_samples, "POLL_SECONDS", 0.01)
     job(tmp_path).ranks_folder.mkdir(parents=True)
-    yield found
-    (job(tmp_path).ranks_folder / "drawing_failed").touch()  # it ends the threads
+    return found
 
 
-def test_an_error_of_one_rank_ends_all_of_them_and_is_written(tmp_path, ended):
-    """Another rank is in its network then, and waits."""
+def test_a_rank_that_fails_is_ended_tells_the_others_and_its_error_is_written(tmp_path, ended):
     with pytest.raises(Ended):
         drawn_samples.write_samples(Drawing(ValueError("no memory")), job(tmp_path), SecondRank())
     assert written(tmp_path) == {"error": "rank 1: ValueError: no memory"}
-    assert {ended.get(timeout=60), ended.get(timeout=60)} == {"MainThread", "drawing"}
+    assert (job(tmp_path).ranks_folder / "drawing_failed").exists()
+    assert ended.get(timeout=60) == "MainThread"
+
+
+def test_a_rank_that_waits_in_its_network_is_ended_once_another_has_failed(tmp_path, ended):
+    class Waiting(Drawing):
+        def draw_samples(self):
+            (job(tmp_path).ranks_folder / "drawing_failed").touch()  # as the other rank does
+            assert ended.get(timeout=60) == "drawing"
+            return self.drawn
+
+    drawn_samples.write_samples(Waiting(None), job(tmp_path), SecondRank())
+    assert "drawing" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_the_first_error_is_the_one_that_is_written(tmp_path, ended):

@@ -7,8 +7,7 @@ import contextlib
 import json
 import math
 import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -37,10 +36,9 @@ def write_samples(task: Task, job: Job, parallel: Parallel) -> None:
     if not hasattr(task, "draw_samples"):
         return
     failed = job.ranks_folder / "drawing_failed"
-    if parallel.size > 1:
-        threading.Thread(target=_end_after, args=(failed,), name="drawing", daemon=True).start()
     try:
-        sheet = cast(DrawsSamples, task).draw_samples()
+        with _ended_by(failed) if parallel.size > 1 else contextlib.nullcontext():
+            sheet = cast(DrawsSamples, task).draw_samples()
     except (Exception, SystemExit) as raised:
         if not failed.exists():  # else it is the absence of the rank that has failed
             _write(job, _error(raised, parallel))
@@ -57,11 +55,23 @@ def write_samples(task: Task, job: Job, parallel: Parallel) -> None:
         _write(job, _error(raised, parallel))
 
 
-def _end_after(failed: Path) -> None:
-    """End this process once a rank has failed, wherever its main thread is."""
-    while not failed.exists():
-        time.sleep(POLL_SECONDS)
-    end_process()
+@contextlib.contextmanager
+def _ended_by(failed: Path) -> Iterator[None]:
+    """Context that ends this process once a rank has failed, wherever its main thread is."""
+    over = threading.Event()
+    watch = threading.Thread(target=_end_once, args=(failed, over), name="drawing", daemon=True)
+    watch.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watch.join()
+
+
+def _end_once(failed: Path, over: threading.Event) -> None:
+    while not over.wait(POLL_SECONDS):
+        if failed.exists():
+            end_process()
 
 
 def _error(raised: BaseException, parallel: Parallel) -> dict[str, Any]:
