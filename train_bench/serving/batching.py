@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from train_bench.errors import LaunchError
@@ -23,6 +23,7 @@ class Batching:
     max_batch_size: int = 32
 
 
+@dataclass(eq=False)
 class Batcher(ABC):
     """Answers samples in batches, between `start` and `close`.
 
@@ -31,16 +32,12 @@ class Batcher(ABC):
     `processor_seconds` are those of the thread in `answer`, for `answered` samples.
     """
 
-    def __init__(
-        self,
-        batching: Batching,
-        answer: Callable[[Sequence[int]], Sequence[bytes]],
-        complete: Callable[[Sequence[int], Sequence[bytes]], None],
-    ) -> None:
-        self.failure: BaseException | None = None
-        self.answered = 0
-        self.processor_seconds = 0.0
-        self._batching, self._answer, self._complete = batching, answer, complete
+    batching: Batching
+    answer: Callable[[Sequence[int]], Sequence[bytes]]
+    complete: Callable[[Sequence[int], Sequence[bytes]], None]
+    failure: BaseException | None = field(default=None, init=False)
+    answered: int = field(default=0, init=False)
+    processor_seconds: float = field(default=0.0, init=False)
 
     def start(self) -> None:  # noqa: B027
         """Start answering."""
@@ -62,7 +59,7 @@ class Batcher(ABC):
         if self.failure is None:
             start = time.thread_time()
             try:
-                answers = self._answer([sample.index for sample in batch])
+                answers = self.answer([sample.index for sample in batch])
                 _refuse_other_answers(answers, len(batch))
             except BaseException as error:
                 self.fail(error)
@@ -70,10 +67,10 @@ class Batcher(ABC):
             self.processor_seconds += time.thread_time() - start
             self.answered += len(batch)
         try:
-            self._complete(ids, answers)
+            self.complete(ids, answers)
         except BaseException as error:
             self.fail(error)
-            self._complete(ids, [b""] * len(batch))
+            self.complete(ids, [b""] * len(batch))
 
 
 class InlineBatcher(Batcher):
@@ -81,25 +78,22 @@ class InlineBatcher(Batcher):
     changes of threads a query."""
 
     def issue(self, samples: Sequence[Any]) -> None:
-        size = self._batching.max_batch_size
+        size = self.batching.max_batch_size
         for first in range(0, len(samples), size):
             self._give(samples[first : first + size])
 
 
+@dataclass(eq=False)
 class QueueBatcher(Batcher):
     """Batcher with a thread of its own. `issue` only queues samples, because the latency of a sample counts from when
     it was scheduled."""
 
-    def __init__(
-        self,
-        batching: Batching,
-        answer: Callable[[Sequence[int]], Sequence[bytes]],
-        complete: Callable[[Sequence[int], Sequence[bytes]], None],
-    ) -> None:
-        super().__init__(batching, answer, complete)
-        self._issued: queue.SimpleQueue[Sequence[Any] | None] = queue.SimpleQueue()
-        self._waiting: deque[Any] = deque()
-        self._closed = False
+    _issued: queue.SimpleQueue[Sequence[Any] | None] = field(default_factory=queue.SimpleQueue, init=False)
+    _waiting: deque[Any] = field(default_factory=deque, init=False)
+    _closed: bool = field(default=False, init=False)
+    _thread: threading.Thread = field(init=False)
+
+    def __post_init__(self) -> None:
         self._thread = threading.Thread(target=self._work, name="batcher", daemon=True)
 
     def start(self) -> None:
@@ -114,11 +108,11 @@ class QueueBatcher(Batcher):
 
     def _work(self) -> None:
         while self._take(None):
-            end = time.perf_counter() + self._batching.window_ms / 1e3
-            while len(self._waiting) < self._batching.max_batch_size and not self._closed:
+            end = time.perf_counter() + self.batching.window_ms / 1e3
+            while len(self._waiting) < self.batching.max_batch_size and not self._closed:
                 if not self._take(max(0.0, end - time.perf_counter())):
                     break
-            size = min(len(self._waiting), self._batching.max_batch_size)
+            size = min(len(self._waiting), self.batching.max_batch_size)
             self._give([self._waiting.popleft() for _ in range(size)])
 
     def _take(self, seconds: float | None) -> bool:
