@@ -12,7 +12,7 @@ import zlib
 from pathlib import Path
 
 from train_bench.core import software
-from train_bench.core.excerpt import last_line
+from train_bench.core.excerpt import last_words
 from train_bench.core.job import Device, Job
 from train_bench.launcher import Death, Launch
 from train_bench.launchers.deepspeed.config import Config, Starter
@@ -106,7 +106,7 @@ class Launcher:
             itself = f"the DeepSpeed launcher itself {how_it_ended(exit_code)}"
             return (Death(rank=None, how=itself),) if exit_code else ()
         code = exit_code - 256 if exit_code >= 256 - signal.NSIG else exit_code
-        said = last_line(stderr) if code > 0 else None
+        said = last_words(stderr) if code > 0 else ""
         how = f"{how_it_ended(code)} below the DeepSpeed launcher{f': {said}' if said else ''}"
         return (Death(rank=None, how=how),)
 

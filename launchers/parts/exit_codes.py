@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from train_bench.core.excerpt import last_line
+from train_bench.core.excerpt import last_words
 
 
 def how_it_ended(exit_code: int) -> str:
@@ -19,5 +19,5 @@ def how_it_ended(exit_code: int) -> str:
 
 def how_it_ended_with(exit_code: int, stderr: str) -> str:
     """Sentence on a launcher that ended by itself, with its own last error line unless a signal killed it."""
-    said = last_line(stderr) if exit_code > 0 else None
+    said = last_words(stderr) if exit_code > 0 else ""
     return how_it_ended(exit_code) + (f": {said}" if said else "")

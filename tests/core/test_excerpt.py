@@ -2,7 +2,7 @@
 
 import pytest
 
-from train_bench.core.excerpt import last_error, last_line, last_words, shorten, tail
+from train_bench.core.excerpt import last_error, last_words, shorten, tail
 
 
 @pytest.mark.parametrize("length", range(12, 45))
@@ -31,7 +31,7 @@ def test_a_word_longer_than_the_excerpt_is_cut():
 )
 def test_the_last_error_line_is_found_before_what_is_printed_after_it(printed, line):
     assert last_error(printed) == line
-    assert last_line(printed) == (line or (printed.strip() or None))
+    assert last_words(printed) == (line or printed.strip())
 
 
 TRACEBACK = "Traceback (most recent call last):\n  File 'x.py', line 1\nValueError: bad batch\n"
@@ -51,7 +51,7 @@ TRACEBACK = "Traceback (most recent call last):\n  File 'x.py', line 1\nValueErr
     ],
 )
 def test_the_report_of_a_launcher_does_not_hide_the_error_of_its_process(report):
-    assert last_words(TRACEBACK + report) == "ValueError: bad batch"
+    assert last_error(TRACEBACK + report) == last_words(TRACEBACK + report) == "ValueError: bad batch"
 
 
 @pytest.mark.parametrize(
@@ -65,3 +65,10 @@ def test_the_report_of_a_launcher_does_not_hide_the_error_of_its_process(report)
 )
 def test_without_an_exception_a_line_with_words_is_quoted(printed, words):
     assert last_words(printed) == words
+
+
+def test_a_sentence_of_train_bench_is_whole_and_other_errors_and_words_are_shortened():
+    words = "word " * 20 + "end"
+    for line, whole in ((f"train_bench.errors.LaunchError: {words}", True), (f"ValueError: {words}", False)):
+        assert [found(line, 50) == line for found in (last_error, last_words)] == [whole, whole]
+    assert last_words(words, 50) == shorten(words, 50)

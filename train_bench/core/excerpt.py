@@ -17,6 +17,8 @@ EXCEPTION = re.compile(
 )
 """Last line of a Python traceback, if it is not that of a launcher which reports another process's end."""
 
+OWN = "train_bench.errors."
+
 
 def shorten(text: str, longest: int = LONGEST_EXCERPT) -> str:
     """Text of at most `longest` characters, without its end if it is longer; no word is cut."""
@@ -38,25 +40,22 @@ def tail(text: str, longest: int) -> str:
     return f"...{kept.lstrip()}"
 
 
-def last_error(stderr: str) -> str | None:
-    """The last line that names an error; None without one."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    found = next((line for line in reversed(lines) if CAUSE.search(line)), None)
-    return None if found is None else shorten(found)
-
-
-def last_line(stderr: str) -> str | None:
-    """The last line that names an error, else the last line; None for an empty text."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    return last_error(stderr) or (shorten(lines[-1]) if lines else None)
-
-
-def last_words(stderr: str) -> str:
-    """The last exception with a message, else the last line that names an error, else the last line with a word; whole.
-    What torchrun, mpirun or srun prints after the error of a process does not hide it."""
-    lines = [line.strip() for line in stderr.splitlines() if re.search(r"\w", line)]
+def last_error(stderr: str, longest: int = LONGEST_EXCERPT) -> str | None:
+    """The last exception with a message, else the last line that names an error; None without one. What torchrun,
+    mpirun or srun prints after the error of a process does not hide it. A sentence of train_bench is whole."""
+    lines = _lines(stderr)
     for kind in (EXCEPTION.match, CAUSE.search):
         found = next((line for line in reversed(lines) if kind(line)), None)
         if found is not None:
-            return found
-    return lines[-1] if lines else ""
+            return found if found.startswith(OWN) else shorten(found, longest)
+    return None
+
+
+def last_words(stderr: str, longest: int = LONGEST_EXCERPT) -> str:
+    """The last error, else the last line with a word; empty without one."""
+    lines = _lines(stderr)
+    return last_error(stderr, longest) or (shorten(lines[-1], longest) if lines else "")
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if re.search(r"\w", line)]

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.core import files, plugins
-from train_bench.core.excerpt import last_words, shorten
+from train_bench.core.excerpt import last_words
 from train_bench.core.job import PLAN_DIGEST, Command, Job, plan_digest, read_job
 from train_bench.core.signals import ENDING
 from train_bench.errors import LaunchError, TrainBenchError
@@ -389,11 +389,10 @@ def _failure(job: Job, place: Place, exit_code: int, log: ProgramLog) -> str | N
 
 
 def _last_words(job: Job, place: Place) -> str:
-    """The cause that the program's standard error names; a sentence of train_bench is whole."""
+    """The cause that the program's standard error names."""
     with contextlib.suppress(OSError), (job.ranks_folder / f"rank_{place.rank}.stderr").open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 2**14))
-        last = last_words(file.read().decode(errors="replace"))
-        return last if last.startswith("train_bench.errors.") else shorten(last, LONGEST_WORDS)
+        return last_words(file.read().decode(errors="replace"), LONGEST_WORDS)
     return ""
 
 
