@@ -1,5 +1,7 @@
 """Folders as others name them: pruned results, numbers that collide, rounds that are not known."""
 
+import os
+
 import pytest
 
 from tests.judge.campaigns import log_text
@@ -34,6 +36,17 @@ def test_copies_in_hidden_folders_are_no_entries_and_are_named(tmp_path, hidden)
     assert [one.folder for one in found.locations] == [folder]
     assert found.skipped == (f"{folder / hidden.split('/')[0]} is hidden; its 1 log(s) are not an entry.",)
     assert [one.folder for one in find(copies, "mini-1.0").locations] == [copies]
+
+
+@pytest.mark.parametrize("control", [".git", ".hg", ".svn"])
+def test_folders_of_version_control_are_not_searched(tmp_path, control, monkeypatch):
+    folder = write(tmp_path / "entry", ["result_0.txt"])
+    write(tmp_path / control / "objects", ["result_0.txt"])
+    walked, walk = [], os.walk
+    monkeypatch.setattr(os, "walk", lambda top, **options: walked.append(top) or walk(top, **options))
+    found = find(tmp_path, "mini-1.0")
+    assert [one.folder for one in found.locations] == [folder] and found.skipped == ()
+    assert walked == [tmp_path]
 
 
 @pytest.mark.parametrize("name", ["v5.1.tar.gz", "round.ZIP", "results.7z", "result_0.txt.gz"])

@@ -26,6 +26,9 @@ ALIKE, PACKED = (
 PRUNED = "pruned_results"
 """Folder in which HPC submitters leave models that they took out of a result of weak scaling."""
 
+VERSION_CONTROL = (".git", ".hg", ".svn")
+"""Folders that have no copies of logs, and many files."""
+
 MACOS = "__MACOSX"
 """Folder that archives of macOS have beside their own, with attributes of the files."""
 
@@ -129,7 +132,8 @@ def find(path: Path, ruleset_name: str | None) -> Entries:
     for folder, below, names in os.walk(path, onerror=unreadable.append):
         hidden = sorted(name for name in below if name.startswith(".") or name == MACOS)
         below[:] = sorted(set(below).difference(hidden))
-        skipped += [sentence for name in hidden for sentence in _hidden(Path(folder, name))]
+        copies = (Path(folder, name) for name in hidden if name not in VERSION_CONTROL)
+        skipped += [sentence for each in copies for sentence in _hidden(each)]
         files, passed_over = _entry(Path(folder), sorted(names), top=Path(folder) == path)
         skipped += [*passed_over, *_links(path, Path(folder), below)]
         if files:
