@@ -124,9 +124,8 @@ def _options(judged: Judgement, plan: Mapping[str, Any], machine: Mapping[str, A
 
 
 def _machine(judged: Judgement) -> Mapping[str, Any]:
-    paths = (judged.location.folder / "system.json", judged.location.system_file)
-    found = (files.read_object(path) for path in paths if path is not None)
-    return next(filter(None, found), {})
+    described = judged.location.system_file
+    return judged.location.machine or ({} if described is None else files.read_object(described))
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:

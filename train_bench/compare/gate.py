@@ -32,7 +32,6 @@ from train_bench.compare.comparison import (
     variances,
 )
 from train_bench.compare.independence import digests, only_seed
-from train_bench.core import files
 from train_bench.errors import RequestError
 from train_bench.judge.entry import Judgement
 from train_bench.judge.score import Score
@@ -240,7 +239,7 @@ def started_ms(judged: Judgement) -> int:
 def task_and_system(judged: Judgement) -> tuple[Any, ...]:
     """Key that an entry shares with its history; the host name is no part of a system."""
     score = judged.score
-    found = files.read_object(judged.location.folder / "system.json")
+    found = judged.location.machine
     keys = ("platform", "accelerators", "threads_per_rank")
     system = [found.get(key) for key in keys] if found else None
     return score.benchmark, score.target, score.division, score.system, score.world_size, system

@@ -85,6 +85,11 @@ class Location:
         return isinstance(software, Mapping) and isinstance(software.get("program"), Mapping)
 
     @cached_property
+    def machine(self) -> Mapping[str, Any]:
+        """The system as the first run of a campaign found it (`system.json`), read once; empty without a valid one."""
+        return files.read_object(self.folder / "system.json")
+
+    @cached_property
     def configuration(self) -> Mapping[str, Any]:
         """Configuration that `package` wrote next to the source of these results: the plan without its jobs,
         the `config` of these, the `attempts` at the packaged runs, and the objections `overruled` by force.

@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.compare import gate
-from train_bench.core import files
 from train_bench.core.job import jobs_of
-from train_bench.errors import LogError
 from train_bench.judge.checks.planned import mapping
 from train_bench.judge.checks.submission import accelerators_of
 from train_bench.judge.checks.unverifiable import ran_or_planned
@@ -192,7 +190,7 @@ def _entry(judgement: Judgement) -> dict[str, Any]:
         "system": score.system,
         "family": model_of(accelerator) if accelerator else None,
         "accelerators": accelerators,
-        "host": mapping(_read(location.folder / "system.json")).get("host"),
+        "host": location.machine.get("host"),
         "launcher": score.launcher,
         "ranks": score.world_size,
         "nodes": ran_or_planned(judgement.programs, "hosts", job.get("nodes")),
@@ -331,10 +329,3 @@ def _value(value: Any) -> Any:
 def _stored(text: str | Path) -> str:
     """Text that can be stored: file names may hold bytes that are no text, and logs halves of surrogates."""
     return str(text).encode("utf-8", errors="backslashreplace").decode()
-
-
-def _read(path: Path) -> Any:
-    try:
-        return files.read_json(path)
-    except LogError:
-        return None

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.judge.checks.test_campaign_checks import findings_of, folder, judged
-from train_bench.core import software
+from train_bench.core import files, software
 from train_bench.plan import command
 
 assert folder  # a fixture
@@ -79,3 +79,26 @@ def test_a_system_file_of_another_machine_than_that_of_the_runs_is_for_review(fo
     ((grade, message),) = findings_of(judged(folder), "described_system")
     assert grade == "review"
     assert "system.json describes 1 x (8 x NVIDIA H100), and the logs name two cores" in message
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", '"system"', "{}"])
+def test_a_system_file_that_describes_none_is_no_finding(folder, content):
+    if content is not None:
+        (folder / "system.json").write_text(content)
+    found = judged(folder)
+    assert [findings_of(found, name) for name in ("environment", "described_system", "physics")] == [
+        [],
+        [],
+        [],
+    ]
+
+
+def test_the_system_file_is_read_once(folder, monkeypatch):
+    with_variables(folder, {"LD_PRELOAD": "y.so"})
+    read, read_bytes = [], files.read_bytes
+    monkeypatch.setattr(
+        files, "read_bytes", lambda path, **limits: read.append(path.name) or read_bytes(path, **limits)
+    )
+    found = judged(folder)
+    assert found.location.machine == {"environment": {"LD_PRELOAD": "y.so"}}
+    assert read.count("system.json") == 1

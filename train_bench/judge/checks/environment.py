@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from typing import Any
 
-from train_bench.core import files
-from train_bench.errors import LogError
 from train_bench.judge.checks.case import EntryCase
 from train_bench.judge.checks.planned import mapping
 from train_bench.judge.finding import REVIEW, Finding
@@ -26,18 +24,15 @@ LONGEST_VALUE = 60
 MOST_VARIABLES = 6
 
 
-def environment(folder: Path) -> Mapping[str, str]:
+def environment(machine: Mapping[str, Any]) -> Mapping[str, str]:
     """Recorded variables of a campaign, those with names and values as text; empty if there are none."""
-    try:
-        recorded = mapping(mapping(files.read_json(folder / "system.json")).get("environment"))
-    except LogError:
-        return {}
+    recorded = mapping(machine.get("environment"))
     return {name: value for name, value in recorded.items() if isinstance(value, str)}
 
 
 def check_environment(case: EntryCase) -> Iterator[Finding]:
     """Variables that change numbers or code, for review."""
-    seen = environment(case.folder)
+    seen = environment(case.location.machine)
     for what, names in (("arithmetic", NUMBERS), ("code", CODE)):
         chosen = [
             f"{name}={_short(value)}"
@@ -58,7 +53,7 @@ def check_environment(case: EntryCase) -> Iterator[Finding]:
 def check_described_system(case: EntryCase) -> Iterator[Finding]:
     """`system.json`, which the first run of a campaign writes, against the systems that its logs name. A program of the
     user's own may name its system as it likes."""
-    described = files.read_object(case.folder / "system.json").get("platform")
+    described = case.location.machine.get("platform")
     if case.location.runs_command or not isinstance(described, str):
         return
     named = [record.announced.get("submission_platform") for record in case.records]

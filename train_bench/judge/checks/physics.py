@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from train_bench.core import files
 from train_bench.core.digits import significant
 from train_bench.core.job import jobs_of
 from train_bench.judge.checks.case import EntryCase
@@ -66,7 +65,7 @@ def _peak(case: EntryCase, format_: str) -> tuple[float, str] | None:
     if not jobs_of(case.location.plan):
         count, name = accelerators_of(case.location)
         return None if not count or name is None else _of_accelerators(count, name, format_)
-    return _of_campaign(case, files.read_object(case.folder / "system.json"), format_)
+    return _of_campaign(case, case.location.machine, format_)
 
 
 def _of_campaign(case: EntryCase, machine: Mapping[str, Any], format_: str) -> tuple[float, str] | None:

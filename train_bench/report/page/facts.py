@@ -330,7 +330,7 @@ def _system(judgement: Judgement) -> dict[str, Any]:
     described = dict(description_of(judgement.location))
     if described or not judgement.location.plan:
         return described
-    return files.read_object(judgement.location.folder / "system.json")
+    return dict(judgement.location.machine)
 
 
 def _size(system: Mapping[str, Any], world_size: int | None) -> int | None:
