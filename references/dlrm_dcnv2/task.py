@@ -33,9 +33,8 @@ class Task(RecommendationTask[Config]):
             lr_decay=hyperparameters.opt_adagrad_learning_rate_decay,
             initial_accumulator_value=hyperparameters.opt_adagrad_initial_accumulator_value,
             eps=hyperparameters.opt_adagrad_epsilon,
-            fused=True
-            if parallel.device.type == "cpu"
-            else None,  # the dense part, in one pass over its weights
+            # On CPUs the dense part is updated in one pass over its weights; None is the default of torch.
+            fused=parallel.device.type == "cpu" or None,
         )
 
     def synthetic(self, samples: int) -> Batch:

@@ -55,9 +55,9 @@ def external_effects(plan: Plan) -> list[str]:
     effects = [] if job.command is None else [f"{shlex.join(job.command.argv)} (in {job.command.cwd})"]
     if job.python is not None:
         effects.append(f"python={job.python}")
-    effects += _of_energy(plan)
+    effects += _energy_effects(plan)
     effects += launcher_effects(plan)
-    effects += _of_processes(job)
+    effects += _process_effects(job)
     if job.drop_caches:
         by = "" if job.drop_caches_command is None else f" by {job.drop_caches_command}"
         effects.append(f"drop_caches=true{by}")
@@ -72,36 +72,36 @@ def refuse_launcher(plan: Plan, work: str) -> None:
     """Raise `RequestError` for `work` that would start ranks by the launcher of a campaign that this user has not
     begun or trusted."""
     remedy = "Name the launcher here, for example launcher=inline."
-    _refuse_deed(f"{work} would start ranks", launcher_effects(plan), plan.jobs[0].folder, remedy)
+    _refuse_untrusted(f"{work} would start ranks", launcher_effects(plan), plan.jobs[0].folder, remedy)
 
 
 def refuse_processes(job: Job, work: str) -> None:
     """Raise `RequestError` for `work` that would start more loader processes or threads than this host has processors,
     for a run of a campaign that this user has not begun or trusted."""
-    _refuse_deed(f"{work} would start processes", _of_processes(job), job.folder)
+    _refuse_untrusted(f"{work} would start processes", _process_effects(job), job.folder)
 
 
 def refuse_energy(plan: Plan, work: str) -> None:
     """Raise `RequestError` for `work` that would start the energy command of a campaign that this user has not begun or
     trusted, or wait for its idle measurement, and for energy options that are none."""
-    _refuse_deed(f"{work} would measure energy", _of_energy(plan), plan.jobs[0].folder)
+    _refuse_untrusted(f"{work} would measure energy", _energy_effects(plan), plan.jobs[0].folder)
 
 
-def _refuse_deed(deed: str, effects: Sequence[str], folder: Path, remedy: str | None = None) -> None:
-    """Raise `RequestError` for a deed that has these effects, unless the campaign is trusted; by default trusting it is
-    the remedy."""
+def _refuse_untrusted(work: str, effects: Sequence[str], folder: Path, remedy: str | None = None) -> None:
+    """Raise `RequestError` for work with these effects, unless the campaign is trusted; by default trusting it is the
+    remedy."""
     if effects and not begun_plans.is_remembered(begun_plans.TRUSTED, _digest(folder)):
         trusting = (
             f"train-bench run resume={folder} trust=true allows it, and carries out runs that have no result "
             "yet."
         )
         raise RequestError(
-            f"{deed} as the campaign in {folder} says, which you have neither started nor trusted before: "
+            f"{work} as the campaign in {folder} says, which you have neither started nor trusted before: "
             f"{', '.join(effects)}. {remedy or trusting}"
         )
 
 
-def _of_energy(plan: Plan) -> list[str]:
+def _energy_effects(plan: Plan) -> list[str]:
     """Energy command, and an idle measurement that takes longer than the default."""
     wished = meter.parse_options(plan.request)
     if wished is None:
@@ -124,7 +124,7 @@ def launcher_effects(plan: Plan) -> list[str]:
     return [f"launcher={plan.launcher} with {job.world_size} rank(s) on {job.nodes} host(s){queue}{options}"]
 
 
-def _of_processes(job: Job) -> list[str]:
+def _process_effects(job: Job) -> list[str]:
     """Loader processes or threads of a rank, if they are more than this host has processors."""
     here = os.cpu_count() or 1
     counts = (("loader processes", _loader_processes(job.config)), ("threads", job.threads_per_rank or 0))
