@@ -14,10 +14,10 @@ from train_bench.references.flux1.config import Config
 from train_bench.seeds import derive
 from train_bench.task import SampleSheet
 
-STEPS = 20
-SHOWN = 8
-COUNTED = 64
-"""Samples of each prompt on the sheet, and in its figures."""
+EULER_STEPS = 20
+SHOWN_PER_PROMPT = 8
+SAMPLES_PER_PROMPT = 64
+"""Samples of each prompt: images on the sheet, and all that its figures are of."""
 
 NO_PROMPT = "no prompt"
 
@@ -26,19 +26,19 @@ Velocity = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 def euler(velocity: Velocity, noise: Tensor, text: Tensor, pooled: Tensor) -> Tensor:
-    """Latents: from `noise`, at time 1, against the velocity to time 0 in `STEPS` equal steps."""
+    """Latents: from `noise`, at time 1, against the velocity to time 0 in `EULER_STEPS` equal steps."""
     latents = noise
-    for step in range(STEPS):
-        times = torch.full((len(noise),), 1.0 - step / STEPS)
-        latents = latents - velocity(latents, times, text, pooled) / STEPS
+    for step in range(EULER_STEPS):
+        times = torch.full((len(noise),), 1.0 - step / EULER_STEPS)
+        latents = latents - velocity(latents, times, text, pooled) / EULER_STEPS
     return latents
 
 
-def sheet(config: Config, velocity: Velocity) -> SampleSheet:
+def draw_sample_sheet(config: Config, velocity: Velocity) -> SampleSheet:
     """Samples of every prompt and of the empty one; the same noise in every run."""
     shape = config.model
     labels = [" ".join(reversed(prompt)) for prompt in mixture.PROMPTS] + [NO_PROMPT]
-    rows = np.repeat(np.arange(len(labels)), COUNTED)
+    rows = np.repeat(np.arange(len(labels)), SAMPLES_PER_PROMPT)
     rng = np.random.default_rng(derive(0, "sample sheet"))
     noise = rng.standard_normal((len(rows), *mixture.means().shape[2:]), dtype=np.float32)
     encoded = mixture.encodings(shape.text_length, shape.text_width, shape.pooled_width)
@@ -50,12 +50,13 @@ def sheet(config: Config, velocity: Velocity) -> SampleSheet:
     shown = [np.split(_pixels(images), len(labels)) for images in (drawn, data)]
     return SampleSheet(
         about=(
-            f"Euler's method, {STEPS} steps from noise, {COUNTED} samples of each prompt, of which {SHOWN} are shown; "
-            "beside them as many of the mixture of Gaussians that the training data are from. The figures compare each "
-            "sample with the nearest of the mixture's means."
+            f"Euler's method, {EULER_STEPS} steps from noise, {SAMPLES_PER_PROMPT} samples of each prompt, of which "
+            f"{SHOWN_PER_PROMPT} are shown; beside them as many of the mixture of Gaussians that the training data "
+            "are from. The figures compare each sample with the nearest of the mixture's means."
         ),
         rows={
-            label: (ours[:SHOWN], theirs[:SHOWN]) for label, ours, theirs in zip(labels, *shown, strict=True)
+            label: (ours[:SHOWN_PER_PROMPT], theirs[:SHOWN_PER_PROMPT])
+            for label, ours, theirs in zip(labels, *shown, strict=True)
         },
         measures={name: (of_both[0][name], of_both[1][name]) for name in of_both[0]},
     )

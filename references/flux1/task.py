@@ -89,7 +89,7 @@ class Task(TrainingTask[Config, Batch]):
             found: Tensor = self.infer(*self._on_device(given))
             return found.float().cpu()
 
-        return sampling.sheet(self.config, velocity)
+        return sampling.draw_sample_sheet(self.config, velocity)
 
     def _errors(self, batch: Batch) -> Tensor:
         """float64 (2,): mean squared errors of the samples of a batch, added up, and how many samples these are."""

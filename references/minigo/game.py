@@ -16,7 +16,7 @@ from train_bench.errors import RequestError
 from train_bench.references.minigo.compiled import compiled
 
 BLACK, WHITE, EMPTY = 1, -1, 0
-LARGEST = 19
+LARGEST_SIZE = 19
 PLANES = 13
 HISTORY = 4
 COLUMNS = "ABCDEFGHJKLMNOPQRST"
@@ -58,8 +58,8 @@ class Positions(NamedTuple):
 @lru_cache
 def geometry(size: int) -> Geometry:
     """The geometry of a board of `size` points a side, 2 to 19."""
-    if not 2 <= size <= LARGEST:
-        raise RequestError(f"A board has 2 to {LARGEST} points a side; this one has {size}.")
+    if not 2 <= size <= LARGEST_SIZE:
+        raise RequestError(f"A board has 2 to {LARGEST_SIZE} points a side; this one has {size}.")
     points = np.arange(size * size)
     row, column = points // size, points % size
     neighbours = np.full((size * size, 4), -1, dtype=np.int16)

@@ -156,8 +156,8 @@ def _single(node: dict[str, list[str]], name: str, absent: str, where: str) -> s
 
 
 def _size(text: str, where: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 2 <= int(text[:6]) <= game.LARGEST:
-        raise RequestError(f"{where} has a board of size {text!r}; allowed is 2 to {game.LARGEST}.")
+    if not text.isascii() or not text.isdigit() or not 2 <= int(text[:6]) <= game.LARGEST_SIZE:
+        raise RequestError(f"{where} has a board of size {text!r}; allowed is 2 to {game.LARGEST_SIZE}.")
     return int(text)
 
 

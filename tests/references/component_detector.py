@@ -27,7 +27,7 @@ THRESHOLDS = 8
 SLACK = 0.25
 """By how much of it a side of a component may lie beyond the 1st and the 99th percentile of the training boxes."""
 
-LEAST = 0.6
+LEAST_OVERLAP = 0.6
 """Overlap (IoU) with an object from which a component shows it."""
 
 PATCH = 10
@@ -160,7 +160,7 @@ def _shown(boxes: Sequence[tuple[int, ...]], objects: np.ndarray, labels: np.nda
     if not boxes or not len(objects):
         return [0] * len(boxes)
     overlap = box_iou(torch.tensor(boxes).double(), torch.from_numpy(objects).double()).numpy()
-    return np.where(overlap.max(axis=1) >= LEAST, labels[overlap.argmax(axis=1)], 0).tolist()
+    return np.where(overlap.max(axis=1) >= LEAST_OVERLAP, labels[overlap.argmax(axis=1)], 0).tolist()
 
 
 def _detections(

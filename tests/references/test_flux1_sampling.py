@@ -41,12 +41,12 @@ def best(latents: Tensor, times: Tensor, text: Tensor, _: Tensor) -> Tensor:
 
 
 def drawn(velocity: Any) -> dict[str, float]:
-    return {name: ours for name, (ours, _) in sampling.sheet(MINI, velocity).measures.items()}
+    return {name: ours for name, (ours, _) in sampling.draw_sample_sheet(MINI, velocity).measures.items()}
 
 
 def test_with_the_best_velocity_samples_are_those_of_the_mixture(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "COUNTED", 32)
-    sheet = sampling.sheet(MINI, best)
+    monkeypatch.setattr(sampling, "SAMPLES_PER_PROMPT", 32)
+    sheet = sampling.draw_sample_sheet(MINI, best)
     (ours, data), (lying, _), (deviation, of_data) = (
         sheet.measures[name] for name in (NEAREST, LYING, DEVIATION)
     )
@@ -59,7 +59,7 @@ def test_with_the_best_velocity_samples_are_those_of_the_mixture(monkeypatch: py
 def test_with_the_prompts_of_others_samples_are_not_those_of_their_prompts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sampling, "COUNTED", 8)
+    monkeypatch.setattr(sampling, "SAMPLES_PER_PROMPT", 8)
 
     def swapped(latents: Tensor, times: Tensor, text: Tensor, pooled: Tensor) -> Tensor:
         return best(latents, times, text.roll(8, dims=0), pooled)
@@ -68,13 +68,13 @@ def test_with_the_prompts_of_others_samples_are_not_those_of_their_prompts(
 
 
 def test_without_a_velocity_noise_stays_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "COUNTED", 32)
+    monkeypatch.setattr(sampling, "SAMPLES_PER_PROMPT", 32)
     found = drawn(lambda latents, *_: torch.zeros_like(latents))
     assert found[NEAREST] < 0.4 and found[DEVIATION] > 1.0
 
 
 def test_the_sheet_has_a_row_of_images_for_each_prompt_and_for_none() -> None:
-    sheet = sampling.sheet(MINI, lambda latents, *_: torch.zeros_like(latents))
+    sheet = sampling.draw_sample_sheet(MINI, lambda latents, *_: torch.zeros_like(latents))
     assert len(sheet.rows) == len(mixture.PROMPTS) + 1
     assert [*sheet.rows][:: len(mixture.PROMPTS)] == ["positive red", "no prompt"]
     for ours, data in sheet.rows.values():

@@ -21,7 +21,7 @@ from train_bench.references.parts.coco import Annotations
 EXTENTS = 5
 """Widths and heights of windows, the centres of those of the training boxes; a fifth of one is the step."""
 
-LEAST, MOST = 0.6, 0.4
+FOREGROUND_OVERLAP, BACKGROUND_OVERLAP = 0.6, 0.4
 """Overlap (IoU) with an object from which a window shows it, and below which it shows nothing."""
 
 NEGATIVES, POSITIVES = 150, 100
@@ -133,7 +133,7 @@ def _outlines(
         part = known.rows(number)
         boxes, windows = known.boxes[part].astype(float), _windows(image, extents)
         overlaps = box_iou(torch.from_numpy(windows), torch.from_numpy(boxes)).numpy()
-        some = rng.permutation(np.flatnonzero(overlaps.max(axis=1) >= LEAST))[:MASKED]
+        some = rng.permutation(np.flatnonzero(overlaps.max(axis=1) >= FOREGROUND_OVERLAP))[:MASKED]
         chosen = np.concatenate([windows[some], boxes])
         shown = np.concatenate([overlaps[some].argmax(axis=1), np.arange(len(boxes))])
         places = torch.from_numpy(np.column_stack([shown, chosen])).float()
@@ -175,8 +175,8 @@ def _samples(
     windows = _windows(image, extents)
     overlaps = box_iou(torch.from_numpy(windows), torch.from_numpy(boxes.astype(float))).numpy()
     shown, best = overlaps.argmax(axis=1), overlaps.max(axis=1)
-    some = rng.permutation(np.flatnonzero(best >= LEAST))[:POSITIVES]
-    none = rng.permutation(np.flatnonzero(best < MOST))[:NEGATIVES]
+    some = rng.permutation(np.flatnonzero(best >= FOREGROUND_OVERLAP))[:POSITIVES]
+    none = rng.permutation(np.flatnonzero(best < BACKGROUND_OVERLAP))[:NEGATIVES]
     looks = _looks(image, np.concatenate([windows[some], windows[none], boxes]))
     return looks, np.concatenate([labels[shown[some]], np.zeros(len(none), dtype=labels.dtype), labels])
 

@@ -11,7 +11,7 @@ from train_bench.core import files
 from train_bench.core.finite_number import finite_number
 from train_bench.core.job import jobs_of
 
-LARGEST = 1e9
+MOST_MINUTES = 1e9
 """Minutes of a score that may be shown; a file of others may state any."""
 
 PLACES = ("*/plan.json", "*/*/plan.json", "results/*/*/plan.json")
@@ -69,5 +69,5 @@ def describe_campaign(folder: Path) -> Listed | None:
 
 
 def _minutes(value: Any) -> float | None:
-    minutes = finite_number(value, below=LARGEST)
+    minutes = finite_number(value, below=MOST_MINUTES)
     return None if minutes is None else float(minutes)

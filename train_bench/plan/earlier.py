@@ -12,8 +12,8 @@ from train_bench.core import files
 LOOKED_AT = 100
 """Folders next to the planned one, by name from the last: their names begin with the time."""
 
-ALIKE = ("variant", "launcher", "world_size", "changes")
-SHARED_ALIKE = ("device", "precision", "threads_per_rank", "nodes")
+PLAN_FIELDS = ("variant", "launcher", "world_size", "changes")
+SHARED_FIELDS = ("device", "precision", "threads_per_rank", "nodes")
 
 
 def time_of_a_run(plan: Mapping[str, Any], folder: Path) -> str | None:
@@ -65,4 +65,4 @@ def _time(score: Mapping[str, Any]) -> str | None:
 def _kind(plan: Mapping[str, Any]) -> list[Any]:
     shared = plan.get("shared")
     of_all = shared if isinstance(shared, dict) else {}
-    return [*(plan.get(name) for name in ALIKE), *(of_all.get(name) for name in SHARED_ALIKE)]
+    return [*(plan.get(name) for name in PLAN_FIELDS), *(of_all.get(name) for name in SHARED_FIELDS)]

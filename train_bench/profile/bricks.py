@@ -24,7 +24,7 @@ from train_bench.profile.classes import class_of
 WITHOUT_TIME = ("views, allocation", "communication", "synchronisation")
 """Classes whose operators compute nothing."""
 
-SECONDS, CALLS, FEWEST = 0.02, 50, 4
+SECONDS, CALLS, LEAST_CALLS = 0.02, 50, 4
 """An operator is called until either limit is reached, and at least so often."""
 
 CALLS_IN_A_STEP, BETWEEN_BYTES = 6, 2**20
@@ -143,7 +143,7 @@ def measure(brick: Brick, device: torch.device) -> Measured | None:
             return None
         times: list[float] = []
         until = time.perf_counter() + SECONDS
-        while len(times) < FEWEST or (time.perf_counter() < until and len(times) < CALLS):
+        while len(times) < LEAST_CALLS or (time.perf_counter() < until and len(times) < CALLS):
             times.append(called())
     half = len(times) // 2
     return Measured(fastest=(min(times[:half]), min(times[half:])))

@@ -13,7 +13,7 @@ from train_bench.profile.document import VERSION
 HELD = 0.9
 """Share of the operators' time whose types are counted."""
 
-ALIKE = ("benchmark", "launcher", "ranks", "device", "precision", "global_batch_size", "workers")
+EQUAL_FIELDS = ("benchmark", "launcher", "ranks", "device", "precision", "global_batch_size", "workers")
 """Properties that have to be equal for a comparison of threads."""
 
 Content = Mapping[str, Any]
@@ -122,7 +122,7 @@ def _threads(profiles: Sequence[Content]) -> list[dict[str, Any]]:
     step by class with the fewest and with the most threads, and the speed-up."""
     alike: dict[tuple[Any, ...], dict[int, Content]] = defaultdict(dict)
     for content in profiles:
-        key = tuple(content[name] for name in ALIKE)
+        key = tuple(content[name] for name in EQUAL_FIELDS)
         alike[key][content["threads_per_rank"]] = content
     rows = []
     for (benchmark, _, ranks, *_), of_threads in alike.items():

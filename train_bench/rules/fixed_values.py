@@ -19,7 +19,7 @@ from train_bench.rules.ruleset import BenchmarkRules
 NEAR = 1e-6
 """Relative difference below which values are equal: a program may multiply in another order."""
 
-LARGEST = 1e300
+LARGEST_NUMBER = 1e300
 """Larger numbers do not count as numbers."""
 
 
@@ -90,7 +90,9 @@ def _is_number(expression: str) -> bool:
 
 def _value(expression: str, values: Mapping[str, Any]) -> float | None:
     """None if a key is missing or no number."""
-    numbers = {key: value for key, value in values.items() if finite_number(value, below=LARGEST) is not None}
+    numbers = {
+        key: value for key, value in values.items() if finite_number(value, below=LARGEST_NUMBER) is not None
+    }
     try:
         return float(eval(_code(expression), {"__builtins__": {}, "ceil": math.ceil}, numbers))
     except (ArithmeticError, NameError, ValueError):
@@ -103,7 +105,7 @@ def _code(expression: str) -> CodeType:
 
 
 def _is_one_of(value: Any, due: Sequence[float | None]) -> bool:
-    number = finite_number(value, below=LARGEST)
+    number = finite_number(value, below=LARGEST_NUMBER)
     return number is not None and any(
         one is not None and math.isclose(number, one, rel_tol=NEAR) for one in due
     )

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from train_bench.errors import LaunchError
 
-LARGEST = 127
+LARGEST_INT8 = 127
 
 
 class Int8Linear(nn.Module):
@@ -51,7 +51,7 @@ class Int8Linear(nn.Module):
 def _rounded(rows: Tensor) -> tuple[Tensor, Tensor]:
     """int8 (n, m), and float32 (n, 1): the largest magnitude of each row by 127, 1 for a row of zeros."""
     largest = rows.float().abs().amax(dim=1, keepdim=True)
-    scale = torch.where(largest > 0, largest / LARGEST, 1.0)
+    scale = torch.where(largest > 0, largest / LARGEST_INT8, 1.0)
     return torch.round(rows.float() / scale).to(torch.int8), scale
 
 

@@ -19,7 +19,7 @@ LAYER_BYTES = 4 * WIDTH * WIDTH
 SEED = 1
 UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)([a-z]+)", re.IGNORECASE)
-LARGEST = 10**12
+LARGEST_BYTES = 10**12
 
 
 def layers_of(size: str) -> int:
@@ -28,7 +28,7 @@ def layers_of(size: str) -> int:
     found = SIZE.fullmatch(size)
     unit = None if found is None else UNITS.get(found[2].upper())
     count = 0.0 if found is None or unit is None else float(found[1]) * unit
-    if not LAYER_BYTES <= count <= LARGEST:
+    if not LAYER_BYTES <= count <= LARGEST_BYTES:
         raise RequestError(
             f"'{size}' is no size of a synthetic model; give 2MB to 1000GB, a number and one of kB, MB, GB, KiB, MiB "
             f"and GiB, for example 100MB."

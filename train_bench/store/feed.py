@@ -27,7 +27,7 @@ from train_bench.store.schema import LARGEST_NUMBER, transaction
 
 CAMPAIGN, PUBLISHED, ALONE = "campaign", "published", "logs"
 
-LARGEST = 2**63 - 1
+LARGEST_INTEGER = 2**63 - 1
 """Largest SQLite integer."""
 
 TASK = (
@@ -320,7 +320,7 @@ def _json(value: Any) -> str:
 def _value(value: Any) -> Any:
     """Value that SQLite can store."""
     if isinstance(value, (bool, int)):
-        return int(value) if abs(value) <= LARGEST else None
+        return int(value) if abs(value) <= LARGEST_INTEGER else None
     if isinstance(value, (str, Path)):
         return _stored(value)
     return value if isinstance(value, float) and abs(value) <= LARGEST_NUMBER else None

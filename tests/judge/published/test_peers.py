@@ -167,7 +167,7 @@ def test_ten_of_the_301_entries_with_four_others_in_their_round_are_a_question()
     own = [
         (entry, one) for entry, one in zip(table, found, strict=True) if one and one.rounds == (entry.round,)
     ]
-    assert sum(one.count >= peers.ENOUGH for _, one in own) == 301
+    assert sum(one.count >= peers.LEAST_PEERS for _, one in own) == 301
     asked = {
         (entry.round, entry.submitter, entry.benchmark): round(one.ratio, 2)
         for entry, one in own

@@ -18,7 +18,7 @@ RATES = "learning_rates"
 NEAR = 1e-6
 """Relative difference below which two rates are the same: those of another precision are rounded."""
 
-LARGEST = 1e300
+LARGEST_NUMBER = 1e300
 """Larger numbers, and NaN, do not count as numbers."""
 
 BASE, INITIAL = "base_learning_rate", "initial_learning_rate"
@@ -69,7 +69,7 @@ class _Named:
     """Numeric hyperparameters of a log."""
 
     def __init__(self, log: Log) -> None:
-        numbers = ((event.key, finite_number(event.value, below=LARGEST)) for event in log.events)
+        numbers = ((event.key, finite_number(event.value, below=LARGEST_NUMBER)) for event in log.events)
         self._values = {key: float(number) for key, number in numbers if number is not None}
 
     def of(self, *endings: str) -> dict[str, float]:
@@ -109,7 +109,7 @@ class _Named:
 
 
 def _rate(value: Any) -> float:
-    rate = finite_number(value, below=LARGEST)
+    rate = finite_number(value, below=LARGEST_NUMBER)
     if rate is None or rate < 0:
         raise ValueError("no learning rate")
     return float(rate)

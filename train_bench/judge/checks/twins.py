@@ -10,7 +10,7 @@ from train_bench.judge.checks.case import EntryCase
 from train_bench.judge.finding import REVIEW, Finding
 from train_bench.logs.record import RunRecord
 
-FEWEST = 2
+LEAST_EVALUATIONS = 2
 """Evaluations below which two runs may have equal times by chance."""
 
 
@@ -18,7 +18,7 @@ def check_twins(case: EntryCase) -> Iterator[Finding]:
     """Logs of different content whose evaluations have the same absolute times."""
     runs: dict[tuple[object, ...], list[RunRecord]] = {}
     for record in case.records:
-        if len(record.evaluations) >= FEWEST and record.started_ms is not None:
+        if len(record.evaluations) >= LEAST_EVALUATIONS and record.started_ms is not None:
             times = (record.started_ms, *(one.time_ms for one in record.evaluations))
             runs.setdefault(times, []).append(record)
     twins = [logs for logs in runs.values() if len({one.sha256 for one in logs}) > 1]

@@ -1,8 +1,8 @@
 """Peer comparison of a published entry: minutes of entries on the same hardware, and whether it is an outlier.
 
 Peers are entries of the closed division with the same benchmark, the same accelerator and the same number of them. They
-are of the same round; if they are fewer than `ENOUGH`, entries of earlier rounds join them in which the benchmark had
-the same target. Later rounds do not: software becomes faster. A slow entry is a question for the reviewer, not a
+are of the same round; if they are fewer than `LEAST_PEERS`, entries of earlier rounds join them in which the benchmark
+had the same target. Later rounds do not: software becomes faster. A slow entry is a question for the reviewer, not a
 verdict.
 """
 
@@ -26,7 +26,7 @@ from train_bench.logs.record import RunRecord
 from train_bench.rules import ruleset
 from train_bench.rules.allowed import CLOSED
 
-ENOUGH = 4
+LEAST_PEERS = 4
 MUCH_SLOWER = 1.3
 MUCH_FASTER = 0.5
 """Suspicious share of the peers' median; the fastest of 930 published entries with as many takes 0.67 times it."""
@@ -75,7 +75,7 @@ class Peers:
     @property
     def question(self) -> str | None:
         """Question for review, if the entry is much slower or faster than enough peers."""
-        if self.count < ENOUGH or MUCH_FASTER <= self.ratio <= MUCH_SLOWER:
+        if self.count < LEAST_PEERS or MUCH_FASTER <= self.ratio <= MUCH_SLOWER:
             return None
         return f"{self}. Why is this one {'slower' if self.ratio > 1 else 'faster'}?"
 
@@ -214,7 +214,7 @@ def _compared(entry: Entry, kinds: Kinds) -> Peers | None:
         return None
     others = [other for other in kinds.get(kind, ()) if _name(other) != _name(entry)]
     peers = [other for other in others if other.round == entry.round]
-    if len(peers) < ENOUGH:
+    if len(peers) < LEAST_PEERS:
         peers += [other for other in others if _earlier(other.round, entry.round, entry.benchmark)]
     minutes = [other.minutes for other in peers if other.minutes is not None]
     if not minutes:
