@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from train_bench.errors import RequestError, UnknownName
+from train_bench.errors import RequestError
 from train_bench.references.flux1.config import Config, Hyperparameters
-from train_bench.references.parts.optimizers import AdamW
+from train_bench.references.parts.optimizers import AdamW, require_optimizer
 
 OPTIMIZERS = ("adamw",)
 
@@ -27,8 +27,7 @@ class ConstantAfterWarmup:
 
 def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> AdamW:
     """AdamW over `model`, at rate 0 until the schedule sets it. Every parameter decays, biases and norms too."""
-    if hyperparameters.opt_name not in OPTIMIZERS:
-        raise UnknownName(what="optimizer (opt_name)", name=hyperparameters.opt_name, known=OPTIMIZERS)
+    require_optimizer(hyperparameters.opt_name, OPTIMIZERS)
     return AdamW(
         model.parameters(),
         lr=0.0,

@@ -7,13 +7,12 @@ from torch import nn
 from train_bench.errors import RequestError, UnknownName
 from train_bench.references.llama2_70b_lora.config import Hyperparameters
 from train_bench.references.parts.decoder.recipe import OPTIMIZERS, SCHEDULES, CosineSchedule
-from train_bench.references.parts.optimizers import AdamW
+from train_bench.references.parts.optimizers import AdamW, require_optimizer
 
 
 def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> AdamW:
     """AdamW over the trained parameters of `model`, at rate 0 until the schedule sets it."""
-    if hyperparameters.opt_name not in OPTIMIZERS:
-        raise UnknownName(what="optimizer (opt_name)", name=hyperparameters.opt_name, known=OPTIMIZERS)
+    require_optimizer(hyperparameters.opt_name, OPTIMIZERS)
     return AdamW(
         [weight for weight in model.parameters() if weight.requires_grad],
         lr=0.0,

@@ -1,4 +1,4 @@
-"""Optimizer base class that does not load torch's compiler.
+"""Optimizers that do not load torch's compiler, and the check of their names.
 
 torch marks some methods of its optimizers as not to be compiled, and the mark imports the compiler on the first
 call: two thirds of a second to two seconds of every rank's start, for nothing where only models are compiled. The
@@ -9,9 +9,12 @@ what they always were.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection
 from typing import Any
 
 import torch
+
+from train_bench.errors import UnknownName
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -79,3 +82,9 @@ class Adagrad(Optimizer, torch.optim.Adagrad):
         state["step"] += 1
         state["sum"].index_add_(0, rows, values.square())
         weight.index_add_(0, rows, values / (state["sum"][rows].sqrt() + group["eps"]), alpha=-rate)
+
+
+def require_optimizer(name: str, known: Collection[str]) -> None:
+    """Raise `UnknownName` for an `opt_name` that is not among the known ones."""
+    if name not in known:
+        raise UnknownName(what="optimizer (opt_name)", name=name, known=known)

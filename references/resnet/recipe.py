@@ -8,10 +8,10 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from train_bench.errors import RequestError, UnknownName
+from train_bench.errors import RequestError
 from train_bench.references.parts.lars import LARS
 from train_bench.references.parts.lr_schedules import PolynomialDecay
-from train_bench.references.parts.optimizers import SGD
+from train_bench.references.parts.optimizers import SGD, require_optimizer
 from train_bench.references.resnet.config import Config, Hyperparameters
 from train_bench.references.resnet.model import is_batch_norm
 
@@ -29,8 +29,7 @@ def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> torch.op
     b := m b + g; the TensorFlow reference keeps it inside. The two are equal while the rate is constant,
     and differ by the factor lr(t) / lr(t-1) on the buffer while it changes.
     """
-    if hyperparameters.opt_name not in OPTIMIZERS:
-        raise UnknownName(what="optimizer (opt_name)", name=hyperparameters.opt_name, known=OPTIMIZERS)
+    require_optimizer(hyperparameters.opt_name, OPTIMIZERS)
     named = list(model.named_parameters())
     if hyperparameters.opt_name == "lars":
         plain = [weight for name, weight in named if is_batch_norm(name) or name.endswith("bias")]
@@ -62,8 +61,7 @@ def schedule_of(config: Config) -> PolynomialDecay:
     """Warm-up and polynomial decay of the optimizer `opt_name`, in steps."""
     hyperparameters = config.hyperparameters
     name = hyperparameters.opt_name
-    if name not in OPTIMIZERS:
-        raise UnknownName(what="optimizer (opt_name)", name=name, known=OPTIMIZERS)
+    require_optimizer(name, OPTIMIZERS)
     warmup_key = (
         "lars_opt_learning_rate_warmup_epochs" if name == "lars" else "opt_learning_rate_warmup_epochs"
     )

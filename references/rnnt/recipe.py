@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from train_bench.errors import RequestError, UnknownName
+from train_bench.errors import RequestError
 from train_bench.references.parts.lamb import LAMB
+from train_bench.references.parts.optimizers import require_optimizer
 from train_bench.references.rnnt.config import Config, Hyperparameters
 
 OPTIMIZERS = ("lamb",)
@@ -48,8 +49,7 @@ class WarmUpHoldDecay:
 
 def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> torch.optim.Optimizer:
     """LAMB with decay and trust ratio for every tensor, at rate 0 until the schedule sets it."""
-    if hyperparameters.opt_name not in OPTIMIZERS:
-        raise UnknownName(what="optimizer (opt_name)", name=hyperparameters.opt_name, known=OPTIMIZERS)
+    require_optimizer(hyperparameters.opt_name, OPTIMIZERS)
     return LAMB(
         [{"params": list(model.parameters())}],
         lr=0.0,

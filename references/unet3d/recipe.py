@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from train_bench.errors import RequestError, UnknownName
-from train_bench.references.parts.optimizers import SGD
+from train_bench.errors import RequestError
+from train_bench.references.parts.optimizers import SGD, require_optimizer
 from train_bench.references.unet3d.config import Config, Hyperparameters
 
 OPTIMIZERS = ("sgd",)
@@ -42,8 +42,7 @@ class EpochSchedule:
 
 def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> torch.optim.Optimizer:
     """SGD with Nesterov's momentum over `model`, at rate 0 until the schedule sets it."""
-    if hyperparameters.opt_name not in OPTIMIZERS:
-        raise UnknownName(what="optimizer (opt_name)", name=hyperparameters.opt_name, known=OPTIMIZERS)
+    require_optimizer(hyperparameters.opt_name, OPTIMIZERS)
     return SGD(
         model.parameters(),
         lr=0.0,

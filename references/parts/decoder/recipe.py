@@ -10,7 +10,7 @@ from torch import nn
 
 from train_bench.errors import RequestError, UnknownName
 from train_bench.references.parts.decoder.config import Config, Hyperparameters
-from train_bench.references.parts.optimizers import AdamW
+from train_bench.references.parts.optimizers import AdamW, require_optimizer
 
 OPTIMIZERS = ("adamw",)
 SCHEDULES = ("cosine with linear warmup",)
@@ -43,8 +43,7 @@ class CosineSchedule:
 def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> AdamW:
     """AdamW over `model`, at rate 0 until the schedule sets it. Norms, biases and other single numbers have no
     decay."""
-    if hyperparameters.opt_name not in OPTIMIZERS:
-        raise UnknownName(what="optimizer (opt_name)", name=hyperparameters.opt_name, known=OPTIMIZERS)
+    require_optimizer(hyperparameters.opt_name, OPTIMIZERS)
     decaying: list[nn.Parameter] = []
     plain: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
