@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 import statistics
 
 import numpy
@@ -208,8 +209,10 @@ def test_each_side_is_checked_before_seeds_are_intersected(tmp_path):
         (tmp_path / name).mkdir()
         plan(tmp_path / name)
         campaign(tmp_path / name, sources)
-    done = typed("compare", str(tmp_path / "a"), str(tmp_path / "b"))
-    assert done.returncode == 2
+    folders = [str(tmp_path / "a"), str(tmp_path / "b")]
+    done = typed("compare", *folders)
+    shutil.copytree(tmp_path / "b", tmp_path / "c")
+    assert done.returncode == typed("compare", *folders, str(tmp_path / "c")).returncode == 3
     assert f"{tmp_path / 'b'} has 1 run(s) that count, of 5" in done.stderr
 
 
@@ -222,5 +225,6 @@ def test_too_few_pairs_are_a_fault_of_neither_side(tmp_path):
             tmp_path / name, sources, seconds=[60.0 + len(good) + index + ord(name) for index in range(5)]
         )
     done = typed("compare", str(tmp_path / "a"), str(tmp_path / "b"))
-    assert done.returncode == 2
+    gate = typed("compare", str(tmp_path / "a"), str(tmp_path / "b"), "--fail-if-slower", "3")
+    assert done.returncode == gate.returncode == 3
     assert "have the same seeds, and only 1 of them counts on both sides" in done.stderr

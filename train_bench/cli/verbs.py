@@ -241,5 +241,5 @@ eval "$(train-bench -sc install=bash)" completes verbs and options in this
 shell (also zsh and fish).
 
 Exit code 0: valid. 1: it ran, but the result is invalid or incomplete.
-2: the request was wrong. 3: undecided (compare --fail-if-slower, accept).
+2: the request was wrong. 3: undecided (compare, accept, equivalent).
 """

@@ -88,16 +88,16 @@ def make_rows(names: Sequence[str], judged: Sequence[Judgement], baseline: str =
     """Rows in the order given. A campaign that cannot be compared is a row with the reason. Raises the first reason
     as `RequestError` if none can."""
     rows = [_alone(at, name, one) for at, (name, one) in enumerate(zip(names, judged, strict=True))]
+    errors: list[RequestError] = []
     base = _fastest(rows, judged) if baseline == BEST else 0
     compared = [
         replace(row, verdict=BASELINE, differences=())
         if at == base
-        else _against(row, one, rows[base], judged[base])
+        else _against(row, one, rows[base], judged[base], errors)
         for at, (row, one) in enumerate(zip(rows, judged, strict=True))
     ]
-    reasons = [row.reason for row in compared if row.reason is not None]
-    if len(reasons) == len(compared) - 1 and reasons:
-        raise RequestError(reasons[0])
+    if len(errors) == len(compared) - 1 and errors:
+        raise errors[0]
     return _with_same_logs(compared, judged)
 
 
@@ -135,11 +135,13 @@ def _fastest(rows: Sequence[Row], judged: Sequence[Judgement]) -> int:
     return min(known, default=(0.0, 0))[1]
 
 
-def _against(row: Row, judged: Judgement, base: Row, of_base: Judgement) -> Row:
+def _against(row: Row, judged: Judgement, base: Row, of_base: Judgement, errors: list[RequestError]) -> Row:
+    """The row, compared with the baseline; an error for which it cannot be joins the others."""
     row = replace(row, differences=find_differences(of_base, judged))
     try:
         compared = comparison.compare(base.name, of_base.score, row.name, judged.score)
     except RequestError as error:
+        errors.append(error)
         return replace(row, reason=str(error))
     verdict = FASTER if compared.speedup.low > 1 else SLOWER if compared.speedup.high < 1 else UNDECIDED
     return replace(row, comparison=compared, verdict=verdict)

@@ -35,7 +35,9 @@ class WithRuns(Protocol):
 
 
 class TooFewRuns(RequestError):
-    """Fewer than two runs to compare."""
+    """Fewer than two runs to compare: undecided."""
+
+    exit_code = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
