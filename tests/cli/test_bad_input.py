@@ -68,6 +68,11 @@ from train_bench.rules import ruleset
         (["rules", "--steps"], ["rules needs benchmark=NAME"]),
         (["judge", ".", "--stepz"], ["judge has no option --stepz."]),
         (["judge", ".", "--ruleset"], ["--ruleset needs a value."]),
+        (["judge", ".", "--json=maybe"], ["--json takes no value; leave =maybe out."]),
+        (
+            ["plan", "launcher=torchrun", "launcher.nproc_per_node.x=2"],
+            ["nproc_per_node is one value, without options below it; give a whole number"],
+        ),
         (["equivalent", "benchmark=resnet_mini", "precision=bf16", "--steps", "x"], ["--steps is 'x'"]),
         (
             ["run", "output=a${b}"],

@@ -32,6 +32,7 @@ REFUSED = {
     r"argument (\S+): invalid int value: '(.*)'": f"{{0}} is '{{1}}'; give {KINDS[int][0]}",
     r"argument (\S+): invalid float value: '(.*)'": f"{{0}} is '{{1}}'; give {KINDS[float][0]}",
     r"argument (\S+): expected (?:one|at least one) argument": "{0} needs a value",
+    r"argument (\S+): ignored explicit argument '(.*)'": "{0} takes no value; leave ={1} out",
     r"argument (\S+): not allowed with argument (\S+)": "{0} and {1} exclude each other; leave one out",
 }
 """Refusals of argparse, and how they are said here."""

@@ -350,13 +350,15 @@ def _explained_key(cause: OmegaConfBaseException) -> RequestError:
         return _no_option(key, [str(name) for name in keys if name != "hydra"])
     if isinstance(cause, ValidationError) and leaf in keys:
         node = cause.parent_node._get_node(leaf)
-        seen = "empty" if cause.value in ("", None) else f"'{_one_line(str(cause.value))[:80]}'"
+        seen = "is empty" if cause.value in ("", None) else f"is '{_one_line(str(cause.value))[:80]}'"
+        if cause.value == {}:  # of KEY.x=2
+            seen = "is one value, without options below it"
         if isinstance(node, EnumNode):
-            return RequestError(f"{key} is {seen}; give one of {', '.join(node.enum_type.__members__)}.")
+            return RequestError(f"{key} {seen}; give one of {', '.join(node.enum_type.__members__)}.")
         for of_kind, kind in NODES.items():
             if isinstance(node, of_kind):
                 words, example = KINDS[kind]
-                return RequestError(f"{key} is {seen}; give {words}, for example {key}={example}.")
+                return RequestError(f"{key} {seen}; give {words}, for example {key}={example}.")
     return RequestError(f"{key}: {said}.")
 
 
