@@ -5,6 +5,7 @@ import fcntl
 import io
 import json
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -178,6 +179,7 @@ def test_every_run_leaves_what_it_ran_with_and_how_it_ended(whole):
         assert attempt["software"] == whole.software
         assert attempt["ruleset_digest"] == whole.ruleset_digest
         assert attempt["started"] <= attempt["ended"]
+        assert attempt["host"] == platform.node()
     assert judged(whole).score.warnings == ()
 
 

@@ -244,7 +244,8 @@ def test_a_package_that_needed_no_force_is_valid_and_says_how_often_its_runs_wer
     (mini_campaign / "attempts").mkdir()
     for index, number in ((0, 1), (0, 2), (1, 1), (2, 1), (3, 1), (4, 1)):
         died = (index, number) == (0, 1)
-        attempt = {"run": index, "attempt": number, **ran, "outcome": "died" if died else "finished"}
+        attempt = {"run": index, "attempt": number, "host": "somehost", **ran}
+        attempt["outcome"] = "died" if died else "finished"
         attempt["deaths"] = ["rank 0 on somehost failed: no /home/somebody"] if died else []
         (mini_campaign / "attempts" / f"run_{index}_{number}.json").write_text(json.dumps(attempt))
     folder = package(mini_campaign, to=tmp_path / "out")
@@ -255,7 +256,8 @@ def test_a_package_that_needed_no_force_is_valid_and_says_how_often_its_runs_wer
     assert score.warnings == (
         "result_0.txt: This run had 2 attempts: attempt 1 died. The last one is the result.",
     )
-    assert "somebody" not in next(folder.rglob("configuration.json")).read_text()
+    published = next(folder.rglob("configuration.json")).read_text()
+    assert "somebody" not in published and "somehost" not in published
 
 
 def test_a_campaign_that_ran_with_other_code_than_is_packaged_is_refused(mini_campaign, tmp_path):

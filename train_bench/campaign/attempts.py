@@ -1,9 +1,10 @@
 """Attempts at the runs of a campaign: `attempts/run_N_K.json` is written before the processes of attempt K at run N
 start, and again when they have ended. None is ever removed, so that the judge knows the number of attempts at a run
-and their software."""
+and their software. `host` is the one that started it: another may resume a campaign."""
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ def attempt(
     together with the campaign has no `ended`. `witnessed` gives what this process has measured, once it has ended."""
     number = 1 + max((taken for run, taken in _numbers(job.folder) if run == job.index), default=0)
     path = job.folder / "attempts" / f"run_{job.index}_{number}.json"
-    state: dict[str, Any] = {"run": job.index, "attempt": number, "started": _now()}
+    state: dict[str, Any] = {"run": job.index, "attempt": number, "host": platform.node(), "started": _now()}
     state |= ran_with(job.reference, ruleset_digest, job.command, job.python) | {
         "ended": None,
         "outcome": None,

@@ -332,9 +332,10 @@ def _write_source(folder: Path, campaign: Campaign, source: Source, overruled: S
         _copy(path, folder / "program" / name)
     decided = {key: value for key, value in campaign.plan.items() if key not in ("shared", "jobs")}
     content = decided | {"config": campaign.config, "overruled": overruled}
-    # The cause of death may name hosts and folders.
+    # Names of hosts are private, and the cause of death may have them and folders.
     attempts = [
-        {key: value for key, value in attempt.items() if key != "deaths"} for attempt in campaign.attempts
+        {key: value for key, value in attempt.items() if key not in ("host", "deaths")}
+        for attempt in campaign.attempts
     ]
     files.write_json(folder / "configuration.json", without_paths(content) | {"attempts": attempts})
     files.write(folder / "README.md", _readme(campaign, overruled))
