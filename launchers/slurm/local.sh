@@ -3,25 +3,47 @@
 # the packages slurm-wlm and munge. Nothing outside its folder is changed, except munge's key where there is none.
 #
 # Both nodes are this host under two names (n1, n2), each with its own slurmd. Commands find this Slurm through
-# SLURM_CONF, which `start` prints.
+# SLURM_CONF, which `start` prints. It listens on three ports from SLURM_LOCAL_PORT (7100).
 set -euo pipefail
 
 folder=${SLURM_LOCAL:-/tmp/slurm-local}
 conf=$folder/slurm.conf
+port=${SLURM_LOCAL_PORT:-7100}
 cpus=$(nproc)
 export SLURM_CONF=$conf
 
-ended() { # PIDFILE: end the process and wait until it is gone
-    [ -f "$1" ] || return 0
-    local pid
-    pid=$(cat "$1")
-    kill "$pid" 2>/dev/null || true
+end() { # PID: end the process and wait until it is gone
+    kill "$1" 2>/dev/null || true
     for _ in $(seq 50); do
-        kill -0 "$pid" 2>/dev/null || break
+        kill -0 "$1" 2>/dev/null || break
         sleep 0.1
     done
-    kill -KILL "$pid" 2>/dev/null || true
-    rm -f "$1"
+    kill -KILL "$1" 2>/dev/null || true
+}
+
+daemons() { # process IDs of the daemons that were started here, also of those whose PID files are gone
+    local name process running
+    for name in slurmd slurmctld munged; do
+        for process in /proc/[0-9]*; do
+            { read -r running <"$process/comm"; } 2>/dev/null || continue
+            [ "$running" = $name ] || continue
+            if grep -szqxF "SLURM_CONF=$conf" "$process/environ" ||
+                grep -szqxF "$folder/munge/socket" "$process/cmdline"; then
+                echo "${process#/proc/}"
+            fi
+        done
+    done
+}
+
+refuse_taken_ports() {
+    local number holder
+    for number in "$port" $((port + 1)) $((port + 2)); do
+        (: </dev/tcp/127.0.0.1/"$number") 2>/dev/null || continue
+        holder=$(ss -Hltnp "sport = :$number" 2>/dev/null | grep -oE 'pid=[0-9]+' | head -n 1) || true
+        echo "Port $number is taken${holder:+ by process ${holder#pid=}}. End that process, or take three other ports," \
+            "for example SLURM_LOCAL_PORT=$((port + 10)) $0 start" >&2
+        exit 1
+    done
 }
 
 start() {
@@ -32,6 +54,7 @@ start() {
         }
     done
     stop
+    refuse_taken_ports
     mkdir -p "$folder"/{state,n1,n2,munge}
     # munged refuses folders that others could write to, and runs as its own user.
     [ -f /etc/munge/munge.key ] || mungekey --create
@@ -41,7 +64,7 @@ start() {
     cat >"$conf" <<END
 ClusterName=local
 SlurmctldHost=$(hostname -s)(127.0.0.1)
-SlurmctldPort=7100
+SlurmctldPort=$port
 SlurmUser=root
 AuthType=auth/munge
 AuthInfo=socket=$folder/munge/socket
@@ -61,7 +84,7 @@ KillWait=10
 PreemptType=preempt/partition_prio
 PreemptMode=CANCEL
 SchedulerParameters=sched_interval=5,bf_interval=5
-NodeName=n[1-2] NodeHostname=$(hostname -s) NodeAddr=127.0.0.1 Port=[7101-7102] CPUs=$cpus
+NodeName=n[1-2] NodeHostname=$(hostname -s) NodeAddr=127.0.0.1 Port=[$((port + 1))-$((port + 2))] CPUs=$cpus
 PartitionName=main Nodes=ALL Default=YES State=UP MaxTime=INFINITE PriorityTier=1
 PartitionName=urgent Nodes=ALL State=UP MaxTime=INFINITE PriorityTier=10
 END
@@ -84,8 +107,9 @@ stop() {
     if [ -f "$folder/slurmctld.pid" ]; then
         scancel --partition=main,urgent 2>/dev/null || true
     fi
-    for file in n1/pid n2/pid slurmctld.pid munge/pid; do
-        ended "$folder/$file"
+    local pid
+    for pid in $(daemons); do
+        end "$pid"
     done
     rm -rf "$folder"
 }
