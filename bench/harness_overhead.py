@@ -38,6 +38,7 @@ from train_bench.observers.tracking import Tracking
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan
 from train_bench.references.parts import stream
+from train_bench.references.parts.generators import Generators
 from train_bench.references.parts.layout import layout_of
 from train_bench.references.resnet import data, examples
 from train_bench.references.resnet.config import Config
@@ -135,7 +136,9 @@ def bare(config: Config, job: Job, epochs: int) -> float:
         rank=0,
         ranks=1,
     )
-    training = examples.TrainingSet(images=train, data=config.data, seed=derive(SEED, "augmentation"))
+    training = examples.TrainingSet(
+        images=train, data=config.data, generators=Generators(derive(SEED, "augmentation"))
+    )
     batches = iter(DataLoader(training, batch_sampler=sampler))
     evaluation = DataLoader(
         examples.EvaluationSet(images=val, data=config.data),

@@ -42,6 +42,7 @@ from train_bench.plan import discover
 from train_bench.plan.plan import Plan
 from train_bench.progress import EvalSchedule
 from train_bench.references.parts import stream
+from train_bench.references.parts.generators import Generators
 from train_bench.references.parts.layout import layout_of
 from train_bench.references.resnet import data, examples
 from train_bench.references.resnet.config import Config
@@ -164,7 +165,9 @@ def bare(job: Job) -> float:
         rank=rank,
         ranks=ranks,
     )
-    training = examples.TrainingSet(images=train, data=config.data, seed=derive(job.seed, "augmentation"))
+    training = examples.TrainingSet(
+        images=train, data=config.data, generators=Generators(derive(job.seed, "augmentation"))
+    )
     batches = iter(DataLoader(training, batch_sampler=sampler))
     step = 0
     while step * batch_size < job.schedule.marks()[-1].count:

@@ -32,6 +32,7 @@ from train_bench.references.maskrcnn.images import (
 from train_bench.references.maskrcnn.proposals import Size
 from train_bench.references.maskrcnn.targets import Objects, Polygons
 from train_bench.references.parts import archives, coco, coco_2017, digit_scenes, loading, prepared
+from train_bench.references.parts.generators import Generators
 from train_bench.seeds import derive
 
 SCENES = digit_scenes.Scenes(
@@ -147,13 +148,13 @@ class TrainingSet(coco.SplitSet):
     hyperparameters: Hyperparameters
     flip: float
     means: list[float]
-    seed: int
+    generators: Generators
     objects_of: np.ndarray
     """Image whose objects an image has: itself, unless labels are permuted."""
 
     def __getitem__(self, item: tuple[int, int]) -> tuple[Tensor, Objects, int]:
         image, position = item
-        rng = np.random.Generator(np.random.Philox(key=[self.seed, position]))
+        rng = self.generators.at(position)
         number, owner = int(self.split.images[image]), int(self.split.images[self.objects_of[image]])
         annotations = self.split.annotations
         before, other = _size(annotations, number), _size(annotations, owner)

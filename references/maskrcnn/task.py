@@ -18,6 +18,7 @@ from train_bench.references.maskrcnn.order import ByOrientation, tall
 from train_bench.references.maskrcnn.quality import results
 from train_bench.references.maskrcnn.recipe import optimizer_of, schedule_of
 from train_bench.references.parts import coco_ap, prepared, stream
+from train_bench.references.parts.generators import Generators
 from train_bench.references.parts.layout import layout_of
 from train_bench.references.parts.training import TrainingTask
 from train_bench.task import DataFacts
@@ -83,7 +84,7 @@ class Task(TrainingTask[Config, Batch]):
             hyperparameters=config.hyperparameters,
             flip=config.data.flip,
             means=config.data.means,
-            seed=self.derived_seed("augmentation"),
+            generators=Generators(self.derived_seed("augmentation")),
             objects_of=data.owners(train, permuted=config.data.permute_labels),
         )
         eval_set = data.EvaluationSet(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -26,11 +26,7 @@ class TrainingSet(Dataset):
 
     images: shards.Images
     data: Data
-    seed: int
-    generators: Generators = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "generators", Generators(self.seed))
+    generators: Generators
 
     def __getitem__(self, item: tuple[int, int]) -> tuple[Tensor, int]:
         index, position = item

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from train_bench.quality import Quality
 from train_bench.references.parts import loading, stream
+from train_bench.references.parts.generators import Generators
 from train_bench.references.parts.layout import layout_of
 from train_bench.references.parts.serving import ServesEvaluationSet
 from train_bench.references.parts.training import non_finite
@@ -48,7 +49,7 @@ class Task(ServesEvaluationSet[Config, examples.Batch]):
         data_config, parallel = self.config.data, self.parallel
         train, val = data.open_images(self.config)
         train_set = examples.TrainingSet(
-            images=train, data=data_config, seed=self.derived_seed("augmentation")
+            images=train, data=data_config, generators=Generators(self.derived_seed("augmentation"))
         )
         self._eval_set = eval_set = examples.EvaluationSet(images=val, data=data_config)
         order = stream.Shuffled(samples=len(train.labels), seed=self.seed)

@@ -20,6 +20,7 @@ from torch import Tensor
 from train_bench.errors import RequestError, UnknownName
 from train_bench.references.parts import backbone_weights, coco, coco_folder, digit_scenes, prepared
 from train_bench.references.parts.bright_squares import bright_squares
+from train_bench.references.parts.generators import Generators
 from train_bench.references.retinanet.config import Config, Data
 
 ORIGINS = ("openimages", "digits")
@@ -95,14 +96,14 @@ class TrainingSet(coco.SplitSet):
 
     data: Data
     side: int
-    seed: int
+    generators: Generators
 
     def __getitem__(self, item: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
         index, position = item
         number = int(self.split.images[index])
         boxes, labels = self.split.objects(index, permuted=self.data.permute_labels)
         pixels = self.split.pixels(number)
-        rng = np.random.Generator(np.random.Philox(key=[self.seed, position]))
+        rng = self.generators.at(position)
         if rng.random() < self.data.flip:
             pixels = pixels[:, ::-1]
             boxes = np.stack([1.0 - boxes[:, 2], boxes[:, 1], 1.0 - boxes[:, 0], boxes[:, 3]], axis=1)

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from train_bench.references.parts import box_quality, prepared
 from train_bench.references.parts.detection_task import DetectionTask
+from train_bench.references.parts.generators import Generators
 from train_bench.references.retinanet import data
 from train_bench.references.retinanet.anchors import anchors
 from train_bench.references.retinanet.config import Config
@@ -46,7 +47,7 @@ class Task(DetectionTask[Config, data.Batch]):
             split=split,
             data=config.data,
             side=config.model.image_size,
-            seed=self.derived_seed("augmentation"),
+            generators=Generators(self.derived_seed("augmentation")),
         )
 
     def evaluation_set(self, split: data.Split) -> data.EvaluationSet:

@@ -24,6 +24,7 @@ from train_bench.core import files
 from train_bench.core.progress_bar import bar
 from train_bench.errors import RequestError
 from train_bench.references.parts import prepared, stream
+from train_bench.references.parts.generators import Generators
 from train_bench.references.rnnt import features, recordings, sources
 from train_bench.references.rnnt.config import Config, Data, Hyperparameters
 from train_bench.references.rnnt.tokens import text_of, tokenizer
@@ -224,11 +225,11 @@ class TrainingSet(Dataset):
     utterances: recordings.Recordings
     data: Data
     hyperparameters: Hyperparameters
-    seed: int
+    generators: Generators
 
     def __getitem__(self, item: tuple[int, int]) -> tuple[Tensor, features.Masks, list[int]]:
         index, position = item
-        rng = np.random.Generator(np.random.Philox(key=[self.seed, position]))
+        rng = self.generators.at(position)
         speed = rng.uniform(
             self.hyperparameters.data_speed_perturbaton_min, self.hyperparameters.data_speed_perturbaton_max
         )

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from train_bench.parallel import Parallel
 from train_bench.quality import Quality
 from train_bench.references.parts import checkpoint, loading, stream
+from train_bench.references.parts.generators import Generators
 from train_bench.references.parts.serving import ServesEvaluationSet
 from train_bench.references.parts.training import non_finite
 from train_bench.references.parts.transducer_loss import transducer_loss
@@ -75,7 +76,7 @@ class Task(ServesEvaluationSet[Config, data.Batch]):
             utterances=train,
             data=config.data,
             hyperparameters=hyperparameters,
-            seed=self.derived_seed("augmentation"),
+            generators=Generators(self.derived_seed("augmentation")),
         )
         eval_set = data.EvaluationSet(
             utterances=val, data=config.data, symbols=self._symbols, seed=self.derived_seed("dither")

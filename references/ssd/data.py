@@ -25,6 +25,7 @@ from train_bench.references.parts import (
     prepared,
 )
 from train_bench.references.parts.bright_squares import bright_squares
+from train_bench.references.parts.generators import Generators
 from train_bench.references.ssd.config import Config, Data
 from train_bench.references.ssd.images import for_evaluation, for_training
 from train_bench.references.ssd.priors import match, priors
@@ -108,11 +109,11 @@ class TrainingSet(coco.SplitSet):
     prior: Tensor
     side: int
     max_samples: int
-    seed: int
+    generators: Generators
 
     def __getitem__(self, item: tuple[int, int]) -> Example:
         index, position = item
-        rng = np.random.Generator(np.random.Philox(key=[self.seed, position]))
+        rng = self.generators.at(position)
         number = int(self.split.images[index])
         boxes, labels = self.split.objects(index, permuted=self.data.permute_labels)
         pixels, kept, boxes = for_training(

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from train_bench.references.parts import box_quality, prepared
 from train_bench.references.parts.detection_task import DetectionTask
+from train_bench.references.parts.generators import Generators
 from train_bench.references.ssd import data
 from train_bench.references.ssd.config import Config
 from train_bench.references.ssd.detections import detect
@@ -48,7 +49,7 @@ class Task(DetectionTask[Config, data.Batch]):
             prior=self._prior,
             side=self.config.model.image_size,
             max_samples=self.config.hyperparameters.max_samples,
-            seed=self.derived_seed("augmentation"),
+            generators=Generators(self.derived_seed("augmentation")),
         )
 
     def evaluation_set(self, split: data.Split) -> data.EvaluationSet:

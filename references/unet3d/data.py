@@ -21,6 +21,7 @@ from torch.utils.data import Dataset
 from train_bench.core.progress_bar import bar
 from train_bench.errors import RequestError
 from train_bench.references.parts import prepared, stream
+from train_bench.references.parts.generators import Generators
 from train_bench.references.unet3d import cases, sources
 from train_bench.references.unet3d.config import Config, Data
 from train_bench.references.unet3d.volumes import (
@@ -163,7 +164,7 @@ class TrainingSet(Dataset):
     shape: list[int]
     oversampling: float
     classes: int
-    seed: int
+    generators: Generators
     known: Tensor = field(init=False)
     boxes: Tensor = field(init=False)
 
@@ -174,7 +175,7 @@ class TrainingSet(Dataset):
         object.__setattr__(self, "boxes", kept.share_memory_())
 
     def __getitem__(self, position: int) -> Batch:
-        rng = np.random.Generator(np.random.Philox(key=[self.seed, position]))
+        rng = self.generators.at(position)
         index = int(rng.integers(len(self.volumes)))
         image, label = self.volumes.image(index), self.volumes.label(index)
         size = image.shape[1:]

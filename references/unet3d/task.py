@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from train_bench.errors import RequestError
 from train_bench.quality import Quality
 from train_bench.references.parts import loading
+from train_bench.references.parts.generators import Generators
 from train_bench.references.parts.layout import layout_of
 from train_bench.references.parts.serving import ServesEvaluationSet
 from train_bench.references.parts.training import non_finite
@@ -60,7 +61,7 @@ class Task(ServesEvaluationSet[Config, data.Batch]):
             shape=hyperparameters.training_input_shape,
             oversampling=hyperparameters.oversampling,
             classes=config.model.num_classes,
-            seed=self.derived_seed("crops"),
+            generators=Generators(self.derived_seed("crops")),
         )
         self._eval_set = data.EvaluationSet(volumes=val)
         mine = data.evaluation_order(val.shapes, parallel.rank, parallel.size)

@@ -14,9 +14,9 @@ from train_bench.references.ssd.crop import OPTIONS
 from train_bench.references.ssd.data import TrainingSet
 
 
-def sample(examples: TrainingSet, index: int, position: int) -> tuple[Tensor, Tensor, Tensor]:
+def sample(examples: TrainingSet, seed: int, index: int, position: int) -> tuple[Tensor, Tensor, Tensor]:
     """Pixels, offsets and classes of all prior boxes."""
-    rng = np.random.Generator(np.random.Philox(key=[examples.seed, position]))
+    rng = np.random.Generator(np.random.Philox(key=[seed, position]))
     split, number = examples.split, int(examples.split.images[index])
     with Image.open(split.folder / split.annotations.file_names[number]) as file:
         pixels = np.array(file.convert("RGB"))

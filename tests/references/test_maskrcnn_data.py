@@ -31,6 +31,7 @@ from train_bench.references.maskrcnn.proposals import Detected
 from train_bench.references.maskrcnn.quality import results
 from train_bench.references.maskrcnn.targets import Objects
 from train_bench.references.parts import coco, stream
+from train_bench.references.parts.generators import Generators
 
 TALL = np.arange(100) % 3 == 0
 
@@ -125,7 +126,7 @@ def training_set(config: Config, seed: int = 1) -> data.TrainingSet:
         hyperparameters=config.hyperparameters,
         flip=config.data.flip,
         means=config.data.means,
-        seed=seed,
+        generators=Generators(seed),
         objects_of=data.owners(train, permuted=config.data.permute_labels),
     )
 

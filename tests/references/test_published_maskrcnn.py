@@ -20,6 +20,7 @@ from tests.references.published_code import V1_1, export, importing
 from train_bench.references.maskrcnn import data, images, order, proposals, quality
 from train_bench.references.maskrcnn import model as ours
 from train_bench.references.maskrcnn.recipe import StepDecay, optimizer_of
+from train_bench.references.parts.generators import Generators
 
 pytestmark = [needs.published, pytest.mark.filterwarnings("ignore")]
 ABSENT = ("apex", "maskrcnn_benchmark._C", "maskrcnn_benchmark.config", "yacs", "yacs.config")
@@ -197,7 +198,7 @@ def test_training_images_and_objects_are_the_references(published: Any, annotate
         hyperparameters=config.hyperparameters,
         flip=flip,
         means=config.data.means,
-        seed=1,
+        generators=Generators(1),
         objects_of=data.owners(mine, permuted=False),
     )
     steps = published.transforms

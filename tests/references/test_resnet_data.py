@@ -19,6 +19,7 @@ from PIL import Image
 from tests.references.configs import resnet
 from train_bench.errors import RequestError, UnknownName, WriteError
 from train_bench.references.parts import loading, prepared, stream
+from train_bench.references.parts.generators import Generators
 from train_bench.references.resnet import data, examples, shards, sources
 from train_bench.references.resnet.config import Config
 
@@ -271,14 +272,14 @@ def test_padding_has_a_label_that_no_prediction_equals(mini: Config) -> None:
 
 def test_augmentation_depends_on_the_position_not_on_the_worker(mini: Config) -> None:
     train, _ = data.open_images(mini)
-    items = examples.TrainingSet(images=train, data=mini.data, seed=5)
+    items = examples.TrainingSet(images=train, data=mini.data, generators=Generators(5))
     assert torch.equal(items[(3, 100)][0], items[(3, 100)][0])
     assert not torch.equal(items[(3, 100)][0], items[(3, 101)][0])
 
 
 def test_worker_processes_deliver_the_same_batches_in_the_same_order(mini: Config) -> None:
     train, _ = data.open_images(mini)
-    items = examples.TrainingSet(images=train, data=mini.data, seed=5)
+    items = examples.TrainingSet(images=train, data=mini.data, generators=Generators(5))
     seen = {}
     for workers in (0, 2):
         mini.data.workers = workers

@@ -26,6 +26,7 @@ from tests.references.one_rank import OneRank
 from tests.references.tasks import mark
 from tests.references.torchvision_parts import ROUNDING, apart, assert_agree, with_the_weights_of
 from train_bench.errors import RequestError
+from train_bench.references.parts.generators import Generators
 from train_bench.references.retinanet import data
 from train_bench.references.retinanet.anchors import anchors, decode, encode
 from train_bench.references.retinanet.config import Config, Model
@@ -257,7 +258,7 @@ def test_training_images_are_all_used_with_small_boxes_and_without_any(openimage
     config = small(openimages, "model.start_weights=null")
     data.prepare(config, openimages, None)
     train, _ = data.open_splits(config, openimages)
-    examples = data.TrainingSet(split=train, data=config.data, side=64, seed=1)
+    examples = data.TrainingSet(split=train, data=config.data, side=64, generators=Generators(1))
     assert [len(examples[index, 0][1]) for index in range(15)] == [1] * 14 + [0]
     width, height = (examples[0, 0][1][:, 2:] - examples[0, 0][1][:, :2])[0].tolist()
     assert min(width, height) > 0 and max(width, height) < 1
@@ -289,7 +290,9 @@ def test_images_and_boxes_come_to_one_size_and_are_flipped_together(openimages: 
         config = small(openimages, "model.start_weights=null", f"data.flip={flip}")
         data.prepare(config, openimages, None)
         train, _ = data.open_splits(config, openimages)
-        examples.append(data.TrainingSet(split=train, data=config.data, side=64, seed=1)[2, 5])
+        examples.append(
+            data.TrainingSet(split=train, data=config.data, side=64, generators=Generators(1))[2, 5]
+        )
     (pixels, boxes, labels), (mirrored, others, same) = examples
     assert torch.equal(pixels.flip(2), mirrored) and torch.equal(labels, same)
     assert torch.allclose(boxes[:, [0, 2]], 64 - others[:, [2, 0]], atol=1e-4)

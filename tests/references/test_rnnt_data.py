@@ -21,6 +21,7 @@ import torch
 from tests.references.configs import rnnt
 from train_bench.errors import RequestError, UnknownName, WriteError
 from train_bench.references.parts import loading, prepared, stream
+from train_bench.references.parts.generators import Generators
 from train_bench.references.rnnt import data, letters, recordings, sources, tokens
 from train_bench.references.rnnt.config import Config
 from train_bench.references.rnnt.quality import word_errors
@@ -502,7 +503,10 @@ def test_every_utterance_is_evaluated_once_over_all_ranks(ranks: int) -> None:
 def training_set(config: Config, seed: int = 1) -> data.TrainingSet:
     train, _, _ = data.open_recordings(config)
     return data.TrainingSet(
-        utterances=train, data=config.data, hyperparameters=config.hyperparameters, seed=seed
+        utterances=train,
+        data=config.data,
+        hyperparameters=config.hyperparameters,
+        generators=Generators(seed),
     )
 
 

@@ -20,6 +20,7 @@ from tests.memory import peak_resident
 from tests.references.configs import unet3d
 from train_bench.errors import RequestError, UnknownName, WriteError
 from train_bench.references.parts import loading, prepared, stream
+from train_bench.references.parts.generators import Generators
 from train_bench.references.unet3d import cases, data, sources, volumes
 from train_bench.references.unet3d.config import Config
 from train_bench.references.unet3d.organs import organs
@@ -502,7 +503,7 @@ def training_set(config: Config, seed: int = 1) -> data.TrainingSet:
         shape=hyperparameters.training_input_shape,
         oversampling=hyperparameters.oversampling,
         classes=3,
-        seed=seed,
+        generators=Generators(seed),
     )
 
 
