@@ -32,31 +32,39 @@ def resample(samples: np.ndarray, factor: float) -> np.ndarray:
     old rate, tempo and pitch are divided by it. By Fourier transform, between the `fast_lengths`; zeros after
     the end keep it from running into the start."""
     before, after = fast_lengths(len(samples) + SILENCE_WINDOW, factor)
-    longer = np.pad(samples, (0, before - len(samples)))
-    return _at_length(longer, after)[: round(len(samples) * after / before)]
+    return _at_length(samples, before, after)[: round(len(samples) * after / before)]
 
 
-def _at_length(samples: np.ndarray, after: int) -> np.ndarray:
-    """`scipy.signal.resample`, bit by bit, of real numbers: as many of the frequencies as both lengths have. All of
-    scipy.signal takes half a second to import."""
-    before = len(samples)
+def _at_length(samples: np.ndarray, before: int, after: int) -> np.ndarray:
+    """`scipy.signal.resample`, bit by bit, of real numbers, with zeros up to the length `before`: as many of the
+    frequencies as both lengths have. All of scipy.signal takes half a second to import."""
     both = min(before, after)
-    frequencies = fft.rfft(samples)[: both // 2 + 1]
+    frequencies = fft.rfft(samples, n=before)[: both // 2 + 1]
     if (
         both % 2 == 0 and before != after
     ):  # the last one stands for a pair at one length, and for itself at the other
         frequencies[-1] *= 2 if after < before else 0.5
-    return fft.irfft(frequencies / (before / after), n=after, overwrite_x=True)
+    frequencies /= before / after
+    return fft.irfft(frequencies, n=after, overwrite_x=True)
 
 
 def fast_lengths(least: int, factor: float) -> tuple[int, int]:
     """Two lengths whose Fourier transforms are fast, the first at least `least`, and whose ratio comes nearest
     to `factor`: within two thousandths for utterances."""
-    lengths = [fft.next_fast_len(least)]
-    while lengths[-1] < 1.2 * least:
+    fast = _fast_lengths_to(1 << int(2 * least * max(1.0, factor)).bit_length())
+    before = fast[fast.searchsorted(least) : fast.searchsorted(1.2 * least) + 1]
+    after = fast[fast.searchsorted(np.rint(before * factor))]
+    nearest = np.abs(after / before - factor).argmin()
+    return int(before[nearest]), int(after[nearest])
+
+
+@functools.cache
+def _fast_lengths_to(most: int) -> np.ndarray:
+    """int64: all lengths up to `most` whose Fourier transforms are fast, and the next one."""
+    lengths = [1]
+    while lengths[-1] <= most:
         lengths.append(fft.next_fast_len(lengths[-1] + 1))
-    pairs = [(before, fft.next_fast_len(round(before * factor))) for before in lengths]
-    return min(pairs, key=lambda pair: abs(pair[1] / pair[0] - factor))
+    return np.array(lengths)
 
 
 def without_silence(samples: np.ndarray, decibels: float) -> np.ndarray:
@@ -64,10 +72,11 @@ def without_silence(samples: np.ndarray, decibels: float) -> np.ndarray:
     the loudest one's. Shorter sounds are returned whole."""
     if len(samples) <= SILENCE_WINDOW:
         return samples
-    energy = np.concatenate([[0.0], np.cumsum(samples.astype(np.float64) ** 2)])
+    energy = np.zeros(len(samples) + 1)
+    np.cumsum(np.square(samples, dtype=np.float64), out=energy[1:])
     power = energy[SILENCE_WINDOW:] - energy[:-SILENCE_WINDOW]
-    loud = np.flatnonzero(power >= power.max() * 10.0 ** (decibels / 10.0))
-    return samples[loud[0] : loud[-1] + SILENCE_WINDOW]
+    loud = power >= power.max() * 10.0 ** (decibels / 10.0)
+    return samples[loud.argmax() : len(samples) - loud[::-1].argmax()]
 
 
 def to_mel(hertz: np.ndarray) -> np.ndarray:
@@ -93,6 +102,9 @@ def mel_filters(channels: int, transform: int, sample_rate: int) -> Tensor:
     return torch.from_numpy(triangles * 2.0 / (high - low)).float()
 
 
+_hann_window = functools.cache(torch.hann_window)
+
+
 def log_mel(samples: Tensor, data: Data) -> Tensor:
     """float32 (channels, frames) of float32 (n,) samples; frames are centred, edges reflected."""
     emphasised = torch.cat([samples[:1], samples[1:] - data.preemphasis * samples[:-1]])
@@ -102,10 +114,11 @@ def log_mel(samples: Tensor, data: Data) -> Tensor:
         data.fft,
         hop_length=round(data.hop * data.sample_rate),
         win_length=window,
-        window=torch.hann_window(window),
+        window=_hann_window(window),
         return_complex=True,
     )
-    power = torch.view_as_real(spectrum).square().sum(dim=-1)
+    squares = torch.view_as_real(spectrum).square_()
+    power = squares[..., 0] + squares[..., 1]
     mels = mel_filters(data.mel_filters, data.fft, data.sample_rate) @ power
     return mels.clamp_(min=LEAST_POWER).log_()
 
@@ -116,7 +129,9 @@ def features(samples: np.ndarray, data: Data, rng: np.random.Generator, *, speed
     if speed != 1.0:
         sound = resample(sound, speed)
     sound = without_silence(sound, data.trim_decibels)
-    noisy = sound + data.dither * rng.standard_normal(len(sound))
+    noisy = rng.standard_normal(len(sound))
+    noisy *= data.dither
+    noisy += sound
     mels = log_mel(torch.from_numpy(noisy.astype(np.float32)), data)
     deviation, mean = torch.std_mean(mels, dim=1, correction=0, keepdim=True)
     return ((mels - mean) / deviation).T
@@ -151,7 +166,7 @@ def mask(batch: Tensor, masks: list[Masks]) -> None:
     """Set the masked parts of (samples, T, channels) to 0, in place. A mask in time starts anywhere in T, so that in a
     short utterance it may fall past the end (reference of the benchmark)."""
     longest = batch.shape[1]
-    for utterance, hidden in zip(batch, masks, strict=True):
+    for utterance, hidden in zip(batch.numpy(), masks, strict=True):
         for start, width in hidden.channels:
             utterance[:, start : start + width] = 0.0
         for share, width in hidden.times:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from scipy import signal
+from scipy import fft, signal
 
 from tests.references.configs import rnnt
 from train_bench.references.rnnt import features
@@ -37,7 +37,7 @@ def test_resampling_is_that_of_scipy_bit_by_bit() -> None:
     for before in (2, 3, 8, 9, 16000):
         sound = generator.normal(size=before)
         for after in (2, 3, 7, 8, 9, 10, 15000, 16000, 18432):
-            assert np.array_equal(features._at_length(sound, after), signal.resample(sound, after))
+            assert np.array_equal(features._at_length(sound, before, after), signal.resample(sound, after))
 
 
 def test_lengths_are_fast_and_keep_the_factor() -> None:
@@ -45,6 +45,17 @@ def test_lengths_are_fast_and_keep_the_factor() -> None:
         for factor in (0.85, 0.999, 1.15):
             before, after = features.fast_lengths(int(least), factor)
             assert before >= least and after / before == pytest.approx(factor, rel=2e-3)
+
+
+def test_lengths_are_the_nearest_of_all_that_are_fast() -> None:
+    for least in (1, 2049, 7484, 40_000):
+        for factor in (0.85, 1.0, 1.07):
+            tried = [fft.next_fast_len(least)]
+            while tried[-1] < 1.2 * least:
+                tried.append(fft.next_fast_len(tried[-1] + 1))
+            pairs = [(before, fft.next_fast_len(max(1, round(before * factor)))) for before in tried]
+            nearest = min(pairs, key=lambda pair: abs(pair[1] / pair[0] - factor))
+            assert features.fast_lengths(least, factor) == nearest
 
 
 def test_silence_is_cut_away_at_both_ends_and_kept_between() -> None:
