@@ -3,6 +3,7 @@ skipped and what took long."""
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import shutil
@@ -59,6 +60,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = cases.share(selected, *cases.share_of(config.getoption("--share")))
         config.hook.pytest_deselected(items=list(set(selected) - set(items)))
     cases.order(items, config.rootpath / "tests", config.getoption("--order-seed"))
+
+
+def pytest_collection_finish() -> None:
+    """What is there before the first test stays until the last: cycles are not looked for in it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,10 +1,15 @@
 """Configurations that Hydra knows without a file are those of the benchmarks that are found now."""
 
+import copy
+import pickle
+
+from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 
 from tests.fake_campaigns import laid_out
 from train_bench.cli import program
 from train_bench.core import plugins
+from train_bench.plan import discover
 from train_bench.plan.run_config import register
 
 
@@ -27,3 +32,20 @@ def test_a_benchmark_without_code_is_forgotten_where_one_with_code_takes_its_nam
         assert "waves_schema" in known()
     register()
     assert "resnet_mini_bs32" in known()
+
+
+def test_composing_copies_no_schema_and_changes_none():
+    register()
+    store = ConfigStore.instance()
+    assert copy.deepcopy(store) is store
+    with initialize_config_dir(str(discover.CONF), version_base="1.3"):
+        first, second = (compose("config", overrides=["benchmark=ssd_mini"]) for _ in range(2))
+        first.benchmark.hyperparameters.global_batch_size = first.max_minutes = 7
+        third = compose("config", overrides=["benchmark=ssd_mini"])
+    assert second == third != first
+
+
+def test_a_job_of_a_sweep_gets_a_store_that_is_its_own_copy():
+    register()
+    sent = pickle.loads(pickle.dumps(ConfigStore.instance()))
+    assert copy.deepcopy(sent) is sent
