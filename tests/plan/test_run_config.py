@@ -1,7 +1,6 @@
 """Configurations that Hydra knows without a file are those of the benchmarks that are found now."""
 
 import copy
-import pickle
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
@@ -43,9 +42,3 @@ def test_composing_copies_no_schema_and_changes_none():
         first.benchmark.hyperparameters.global_batch_size = first.max_minutes = 7
         third = compose("config", overrides=["benchmark=ssd_mini"])
     assert second == third != first
-
-
-def test_a_job_of_a_sweep_gets_a_store_that_is_its_own_copy():
-    register()
-    sent = pickle.loads(pickle.dumps(ConfigStore.instance()))
-    assert copy.deepcopy(sent) is sent
