@@ -28,7 +28,8 @@ from train_bench.logs import log
 
 
 class Load:
-    """Takes so many watts from a counter, until it is over; `taken` are the microjoules that stood there."""
+    """Takes so many watts from a counter, until it is over; `taken` are the microjoules that stood there, whole
+    millijoules, which the rows do not round."""
 
     def __init__(self, file, watts):
         self._file, self._watts, self._over = file, watts, threading.Event()
@@ -50,7 +51,7 @@ class Load:
         began = time.monotonic()
         while not self._over.wait(0.02):
             part = self._file.with_suffix(".new")
-            self.taken.add(int(1e6 * self._watts * (time.monotonic() - began)))
+            self.taken.add(1000 * int(1e3 * self._watts * (time.monotonic() - began)))
             put(part, max(self.taken))
             part.replace(self._file)
 
@@ -151,8 +152,8 @@ def test_a_run_has_the_power_that_was_taken_from_its_counter(tree, job):
 
 
 def differences(taken):
-    """Microjoules since a first reading, to the millijoules of the rows, whichever was the first."""
-    return {round(one - first, -3) for first in taken for one in taken}
+    """Microjoules since a first reading, whichever was the first."""
+    return {one - first for first in taken for one in taken}
 
 
 def test_hosts_measure_for_themselves_and_their_energies_add_up(tree, job):
