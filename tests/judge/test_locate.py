@@ -5,7 +5,7 @@ import os
 import pytest
 
 from tests.judge.campaigns import log_text
-from train_bench.errors import LogError, RequestError
+from train_bench.errors import LogError, NoLogs, RequestError
 from train_bench.judge.locate import find, in_folder, round_of
 from train_bench.judge.tree import judge_folder
 from train_bench.rules import ruleset
@@ -47,6 +47,12 @@ def test_folders_of_version_control_are_not_searched(tmp_path, control, monkeypa
     found = find(tmp_path, "mini-1.0")
     assert [one.folder for one in found.locations] == [folder] and found.skipped == ()
     assert walked == [tmp_path]
+
+
+def test_files_of_version_control_are_not_called_logs(tmp_path):
+    write(tmp_path / ".git" / "objects", ["run_1.log"])
+    with pytest.raises(NoLogs, match=r"has no result_\*\.txt yet\."):
+        find(tmp_path, "mini-1.0")
 
 
 @pytest.mark.parametrize("name", ["v5.1.tar.gz", "round.ZIP", "results.7z", "result_0.txt.gz"])

@@ -33,8 +33,8 @@ BASELINE, FASTER, SLOWER, UNDECIDED, NOT_COMPARED = (
 class Row:
     """A campaign in a table. `label` is its letter in the order given, `minutes` the geometric mean of its runs that
     count, `differences` those from the baseline (None if unknown), `comparison` that with the baseline, with the
-    `reason` where there is none. `same_logs` are labels of campaigns before it and how many logs it has in common
-    with each."""
+    `error` that prevented it where there is none. `same_logs` are labels of campaigns before it and how many logs it
+    has in common with each."""
 
     label: str
     name: str
@@ -44,7 +44,7 @@ class Row:
     verdict: str
     differences: tuple[Difference, ...] | None = None
     comparison: Comparison | None = None
-    reason: str | None = None
+    error: RequestError | None = None
     same_logs: tuple[tuple[str, int], ...] = ()
 
     @property
@@ -69,7 +69,7 @@ class Row:
             else [difference.as_json() for difference in self.differences],
             "ratio": ratio,
             "verdict": self.verdict,
-            "reason": self.reason,
+            "reason": None if self.error is None else str(self.error),
             "same_logs": [{"label": label, "logs": logs} for label, logs in self.same_logs],
         }
 
@@ -88,14 +88,14 @@ def make_rows(names: Sequence[str], judged: Sequence[Judgement], baseline: str =
     """Rows in the order given. A campaign that cannot be compared is a row with the reason. Raises the first reason
     as `RequestError` if none can."""
     rows = [_alone(at, name, one) for at, (name, one) in enumerate(zip(names, judged, strict=True))]
-    errors: list[RequestError] = []
     base = _fastest(rows, judged) if baseline == BEST else 0
     compared = [
         replace(row, verdict=BASELINE, differences=())
         if at == base
-        else _against(row, one, rows[base], judged[base], errors)
+        else _against(row, one, rows[base], judged[base])
         for at, (row, one) in enumerate(zip(rows, judged, strict=True))
     ]
+    errors = [row.error for row in compared if row.error is not None]
     if len(errors) == len(compared) - 1 and errors:
         raise errors[0]
     return _with_same_logs(compared, judged)
@@ -135,14 +135,13 @@ def _fastest(rows: Sequence[Row], judged: Sequence[Judgement]) -> int:
     return min(known, default=(0.0, 0))[1]
 
 
-def _against(row: Row, judged: Judgement, base: Row, of_base: Judgement, errors: list[RequestError]) -> Row:
-    """The row, compared with the baseline; an error for which it cannot be joins the others."""
+def _against(row: Row, judged: Judgement, base: Row, of_base: Judgement) -> Row:
+    """The row, compared with the baseline, or with the error that prevents it."""
     row = replace(row, differences=find_differences(of_base, judged))
     try:
         compared = comparison.compare(base.name, of_base.score, row.name, judged.score)
     except RequestError as error:
-        errors.append(error)
-        return replace(row, reason=str(error))
+        return replace(row, error=error)
     verdict = FASTER if compared.speedup.low > 1 else SLOWER if compared.speedup.high < 1 else UNDECIDED
     return replace(row, comparison=compared, verdict=verdict)
 

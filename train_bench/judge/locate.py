@@ -160,10 +160,10 @@ def find(path: Path, ruleset_name: str | None) -> Entries:
 
 def _alike(path: Path) -> str:
     """Files below a folder without logs that may be meant as such; else ` yet`."""
-    others = (
-        file for folder, _, names in os.walk(path) for name in sorted(names) if (file := Path(folder, name))
-    )
-    named = [file for file in others if not file.name.startswith(".")]
+    named = []
+    for folder, below, names in os.walk(path):
+        below[:] = [name for name in below if name not in VERSION_CONTROL]
+        named += [Path(folder, name) for name in sorted(names) if not name.startswith(".")]
     if flat := [file for file in named if RESULT.fullmatch(file.name.rpartition("\\")[2])]:
         return (
             f"; {_first(path, flat)} have folders in their names, written with \\: unpack the archive again by a "
