@@ -12,8 +12,10 @@ from train_bench.launchers.parts.exit_codes import how_it_ended, how_it_ended_wi
 from train_bench.launchers.torchrun.config import Config, Rendezvous
 from train_bench.task import BenchmarkConfig
 
-# torchrun's failure report lists, per failed process, first its rank and then its exit code.
-FAILURE = re.compile(r"^\s*rank\s*:\s*(\d+)[^\n]*\n\s*exitcode\s*:\s*(-?\d+)", re.MULTILINE)
+# torchrun's failure report lists, per failed process, its rank, its exit code and its PID; the first one to fail comes
+# last. Before that, the agent names each process that it ends because another one has failed.
+FAILURE = re.compile(r"^\s*rank\s*:\s*(\d+)[^\n]*\n\s*exitcode\s*:\s*(-?\d+) \(pid: (\d+)\)", re.MULTILINE)
+CLOSED = re.compile(r"Sending process (\d+) closing signal")
 
 OF_SEVERAL_HOSTS = ("rendezvous", "master_addr", "master_port", "node_rank", "interface", "local_addr")
 
@@ -98,9 +100,14 @@ class Launcher:
         return (*common, endpoint, name, waiting, *((f"--local-addr={address}",) if address else ()))
 
     def deaths(self, exit_code: int, stderr: str) -> tuple[Death, ...]:
-        """Read from the agent's failure report; without one, the agent itself died."""
-        reported = {int(rank): int(code) for rank, code in FAILURE.findall(stderr)}
+        """Read from the agent's failure report, the first failure first, without the ranks that the agent killed after
+        it; without a report, the agent itself died."""
+        closed = CLOSED.findall(stderr)
+        reported = FAILURE.findall(stderr)[::-1]
+        own = [failure for failure in reported if int(failure[1]) > 0 or failure[2] not in closed]
         if reported:
-            return tuple(Death(rank=rank, how=how_it_ended(code)) for rank, code in reported.items())
+            return tuple(
+                Death(rank=int(rank), how=how_it_ended(int(code))) for rank, code, _ in own or reported
+            )
         how = f"torchrun itself {how_it_ended_with(exit_code, stderr)}"
         return (Death(rank=None, how=how),) if exit_code else ()

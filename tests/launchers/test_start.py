@@ -67,12 +67,31 @@ def test_torchrun_starts_as_many_ranks_as_were_asked():
     )
 
 
-def test_torchrun_finds_every_death_in_the_agents_report():
-    deaths = Torchrun(TorchrunConfig()).deaths(1, REPORT)
-    assert set(deaths) == {
+def test_torchrun_finds_every_death_in_the_agents_report_and_the_first_comes_first():
+    assert Torchrun(TorchrunConfig()).deaths(1, REPORT) == (
         Death(rank=1, how="killed by SIGKILL"),
         Death(rank=0, how="ended with exit code 1"),
-    }
+    )
+
+
+@pytest.mark.parametrize("code", [-15, -9])
+def test_a_rank_that_the_agent_of_torchrun_killed_after_the_first_death_is_none(code):
+    said = "W1121 02:00:00.000000 9 api.py:1028] Sending process 11 closing signal SIGTERM\n" + REPORT
+    killed = said.replace("exitcode  : 1 (pid: 11)", f"exitcode  : {code} (pid: 11)")
+    assert Torchrun(TorchrunConfig()).deaths(1, killed) == (Death(rank=1, how="killed by SIGKILL"),)
+    by_itself = killed.replace("Sending process 11 ", "Sending process 10 ")
+    assert len(Torchrun(TorchrunConfig()).deaths(1, by_itself)) == 2
+
+
+def test_an_error_of_a_rank_that_the_agent_of_torchrun_was_to_kill_is_found():
+    said = "W1121 02:00:00.000000 9 api.py:1028] Sending process 11 closing signal SIGTERM\n" + REPORT
+    assert len(Torchrun(TorchrunConfig()).deaths(1, said)) == 2
+
+
+def test_ranks_that_the_agent_of_torchrun_killed_because_another_host_failed_are_the_deaths_of_this_one():
+    said = REPORT.replace("exitcode  : 1 (", "exitcode  : -15 (").replace("-9 (pid", "-15 (pid")
+    closed = "".join(f"Sending process {pid} closing signal SIGTERM\n" for pid in (11, 12))
+    assert len(Torchrun(TorchrunConfig()).deaths(1, closed + said)) == 2
 
 
 def test_torchrun_without_a_report_died_itself():
