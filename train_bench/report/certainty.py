@@ -18,7 +18,7 @@ def show(described: Mapping[str, Any], console: Console) -> None:
     """A row for each point, a legend, then the law and the published entries."""
     unit, points = described["unit"], described["points"]
     less = f"{100 * points[0]['less']:g} %"
-    _say(
+    print_line(
         console,
         f"{described['benchmark']} under {described['ruleset']}: a result has {described['runs']} runs, of which the "
         f"{described['drop']} fastest and slowest are dropped",
@@ -35,9 +35,9 @@ def show(described: Mapping[str, Any], console: Console) -> None:
         ),
         "more runs: further reference runs that bring the false alarm to 1 %, and the power to 80 %",
     ):
-        _say(console, line)
+        print_line(console, line)
     for line in (*_limits(described, less), *_law(described), *_published(described)):
-        _say(console, line)
+        print_line(console, line)
 
 
 def sentence(point: Mapping[str, Any], benchmark: str) -> str:
@@ -150,7 +150,3 @@ def _percent(share: float | None) -> str:
 
 def _listed(points: list[Mapping[str, Any]]) -> str:
     return ", ".join(str(point["batch_size"]) for point in points)
-
-
-def _say(console: Console, text: str) -> None:
-    print_line(console, text)

@@ -56,7 +56,7 @@ def show(content: Mapping[str, Any], console: Console) -> None:
         if level["right"] < content["rounds"]
     ]
     if wrong:
-        print_line(console, f"Wrong answers: {', '.join(wrong)}. Such a start is none.")
+        print_line(console, f"Wrong answers: {', '.join(wrong)}. These starts do not count.")
     else:
         print_line(console, "All answers are right, and equal bit by bit at all levels.")
 
