@@ -60,8 +60,9 @@ class BenchmarkConfig:
     eval_samples   size of the evaluation set (likewise)
     data_dir       folder of the prepared data; default: the user's cache folder
     compile        whether torch compiles the model, before the clock starts
-    threads_per_rank  CPU threads of a rank beyond which it is not faster; default: cores of the host divided by
-                   its ranks. The default of `launcher.threads_per_rank`
+    threads_per_rank  CPU threads of a rank of a small network, which more of them make sensitive to other
+                   processes; default: cores of the host divided by its ranks. The default of
+                   `launcher.threads_per_rank`
     """
 
     benchmark: str

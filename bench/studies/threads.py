@@ -2,9 +2,9 @@
 
     python bench/studies/threads.py [BENCHMARK ...] [threads=1,2] [loops=0,1,2]
 
-One short run for each benchmark, number of threads and number of busy loops, interleaved. Prints units of training per
-second of the timed window (samples; epochs where samples are not counted) and, for each number of loops, the ratio to
-the idle machine. `threads=64` shows what a host of 64 cores did by default before benchmarks said what they gain by.
+One short run for each benchmark, number of threads and number of busy loops, interleaved. Prints training per second of
+the timed window, in the unit of the benchmark's schedule (epochs or samples), and, for each number of loops, the ratio
+to the idle machine. `threads=64` shows what a host of 64 cores did by default before benchmarks said what they gain by.
 """
 
 from __future__ import annotations
@@ -79,9 +79,7 @@ def pace(name: str, threads: int) -> float:
         environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
         subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False)
         record = json.loads((Path(folder) / "run" / "record_0.json").read_text())
-    if record.get("samples_per_second"):
-        return float(record["samples_per_second"])
-    return float((until - start) / (record["minutes"] * 60))
+    return float((record["evaluations"][-1]["position"] - start) / (record["minutes"] * 60))
 
 
 if __name__ == "__main__":
