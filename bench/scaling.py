@@ -48,6 +48,7 @@ from train_bench.references.resnet import data, examples
 from train_bench.references.resnet.config import Config
 from train_bench.references.resnet.model import ResNet
 from train_bench.references.resnet.recipe import optimizer_of, schedule_of
+from train_bench.run.freed_memory import keep_freed_memory
 from train_bench.seeds import derive
 
 VARIANT = "resnet_mini"
@@ -120,6 +121,7 @@ def bare(job: Job) -> float:
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     device = torch.device("cuda", rank) if GPU else torch.device("cpu")
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks))
+    keep_freed_memory()  # as a rank
     if GPU:
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if GPU else "gloo")

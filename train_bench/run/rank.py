@@ -23,6 +23,7 @@ from train_bench.core import files, plugins
 from train_bench.core.job import PLAN_DIGEST, Job, plan_digest, read_job
 from train_bench.errors import TrainBenchError
 from train_bench.parallel import Parallel
+from train_bench.run.freed_memory import keep_freed_memory
 from train_bench.run.rank_state import RankState, arrive, end_process, end_with_parent
 from train_bench.run.watchdog import RankWatchdog
 from train_bench.task import BenchmarkConfig, Task
@@ -38,6 +39,7 @@ def main(work: Work | None = None) -> None:
     """Run one rank of one job to its end: under the clock, or doing `work`. Imports that take seconds come after the
     kernel is set to end this process with its parent, and after the parent knows that it is here."""
     end_with_parent()
+    keep_freed_memory()
     job = read_job(Path(sys.argv[1]), int(sys.argv[2]))
     arrived = arrive(job)
     if job.deterministic:
