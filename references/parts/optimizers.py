@@ -75,13 +75,21 @@ class Adagrad(Optimizer, torch.optim.Adagrad):
         return found
 
     def _step_of_rows(self, weight: torch.Tensor, group: dict[str, Any], gradient: torch.Tensor) -> None:
-        rows, values, state = gradient._indices()[0], gradient._values(), self.state[weight]
+        """Adding sparse tensors of distinct rows takes half the time of `index_add_`."""
+        rows, values, state = gradient._indices(), gradient._values(), self.state[weight]
         rate = (
             group["lr"] / (1 + float(state["step"]) * group["lr_decay"]) if group["lr_decay"] else group["lr"]
         )
         state["step"] += 1
-        state["sum"].index_add_(0, rows, values.square())
-        weight.index_add_(0, rows, values / (state["sum"][rows].sqrt() + group["eps"]), alpha=-rate)
+        state["sum"].add_(_of_rows(rows, values.square(), weight))
+        changes = state["sum"].index_select(0, rows[0]).sqrt_().add_(group["eps"])
+        torch.div(values, changes, out=changes)
+        weight.add_(_of_rows(rows, changes, weight), alpha=-rate)
+
+
+def _of_rows(rows: torch.Tensor, values: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    """Sparse tensor of a table's shape: `values` (n, d) in `rows` (1, n), distinct and ascending, else 0."""
+    return torch.sparse_coo_tensor(rows, values, table.shape, check_invariants=False, is_coalesced=True)
 
 
 def require_optimizer(name: str, known: Collection[str]) -> None:
