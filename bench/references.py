@@ -1,10 +1,10 @@
 """Throughput of each reference's training step at full model size, against a plain loop in torch. Decoders, BERT and
-Flux have fewer layers and DLRM smaller tables here, on both sides, so that both fit into memory.
+Flux have fewer layers, DLRM smaller tables and Mask R-CNN smaller images here, on both sides: memory and time.
 
 Both sides train the same model with the same optimizer, numerics, threads and input, which is synthetic and lies ready
 on the device; the plain side is written here as a tutorial would write it: default memory layout, no harness, no
-schedule. They alternate step by step in one process, with each number of threads, for as long as `--seconds` says and
-at least four steps each. Each line is a comparison: samples per second of both, and the median of the ratios of
+schedule. All sides alternate step by step in one process, with each number of threads, for as long as `--seconds` says
+and at least four steps each. Each line is a comparison: samples per second of both, and the median of the ratios of
 neighbouring steps with its 95 % interval by bootstrap. The last line is the smallest ratio.
 
     python bench/references.py NAME [--seconds 40] [--batch N] [--threads 1 2] [--device cuda]
@@ -13,11 +13,11 @@ neighbouring steps with its 95 % interval by bootstrap. The last line is the sma
 from __future__ import annotations
 
 import argparse
-import gc
 import importlib
 import statistics
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +33,7 @@ from tests.references.published_decoder import decoder, mixture
 from tests.references.tasks import synthetic
 from train_bench.core.job import Device, Job, Precision
 from train_bench.launchers.inline import parallel as inline
+from train_bench.run.freed_memory import keep_freed_memory
 
 Step = Callable[[], object]
 SEED = 1
@@ -56,46 +57,39 @@ class Case(NamedTuple):
     overrides: tuple[str, ...] = ()
 
 
-class Times(NamedTuple):
-    """Seconds of each step of both sides."""
+class Ratio(NamedTuple):
+    """Median of a rival's seconds over ours, step by step, and its 95 % interval."""
 
-    ours: list[float]
-    theirs: list[float]
-
-    def ratio(self) -> tuple[float, float, float]:
-        """Median of their seconds over ours, step by step, and the bounds of its 95 % interval."""
-        ratios = np.divide(self.theirs, self.ours)
-        drawn = np.random.default_rng(SEED).choice(ratios, size=(2000, len(ratios)))
-        low, high = np.quantile(np.median(drawn, axis=1), (0.025, 0.975))
-        return float(np.median(ratios)), float(low), float(high)
+    median: float
+    low: float
+    high: float
 
 
 def main() -> None:
     """Measure and print."""
     given = _arguments()
+    keep_freed_memory()  # as a rank
     case = CASES[given.name]
     batch = given.batch or case.batch
     config = _config(given.name, batch)
     samples = synthetic(given.name)(config, batch)
     where = torch.cuda.get_device_name() if given.device == Device.cuda.value else given.device
+    steps = [_ours(given.name, config, samples, given.device)]
+    steps += [_theirs(rival, config, samples, given.device) for rival in case.rivals]
     ratios = []
     for threads in given.threads:
         torch.set_num_threads(threads)
-        for rival in case.rivals:
-            ours = _ours(given.name, config, samples, given.device)
-            times = _alternate(ours, _theirs(rival, config, samples, given.device), given)
-            ratio, low, high = times.ratio()
-            ratios.append(ratio)
-            one, other = (batch / statistics.median(seconds) for seconds in times)
+        ours, *others = _alternate(steps, given)
+        for rival, theirs in zip(case.rivals, others, strict=True):
+            ratio = _ratio(theirs, ours)
+            ratios.append(ratio.median)
+            one, other = (batch / statistics.median(seconds) for seconds in (ours, theirs))
             print(
-                f"{given.name}, {where}, {threads} thread(s): {one:8.2f} samples/s, {rival.name} {other:8.2f}",
-                end="",
-            )
-            print(
-                f", ratio {ratio:.3f} ({low:.3f} to {high:.3f}; batch {batch}, {len(times.ours)} steps each)",
+                f"{given.name}, {where}, {threads} thread(s): {one:8.2f} samples/s, {rival.name} {other:8.2f}, "
+                f"ratio {ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f}; batch {batch}, "
+                f"{len(ours)} steps each)",
                 flush=True,
             )
-            gc.collect()
     print(f"ratio {min(ratios):.4f}")
 
 
@@ -105,7 +99,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("name", choices=sorted(CASES), help="a reference")
     parser.add_argument(
-        "--seconds", type=float, default=40.0, help="of each comparison, after the first steps"
+        "--seconds", type=float, default=40.0, help="with each number of threads, after the first steps"
     )
     parser.add_argument("--batch", type=int, help="samples of a step")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
@@ -113,26 +107,35 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _alternate(ours: Step, theirs: Step, given: argparse.Namespace) -> Times:
-    """The first steps of both are not counted, and who begins changes."""
-    times = Times([], [])
-    for number in (0, 1):
-        (ours, theirs)[number]()
+def _alternate(steps: Sequence[Step], given: argparse.Namespace) -> list[list[float]]:
+    """Seconds of each side's steps. The first step of each is not counted, and who begins changes."""
+    seconds: list[list[float]] = [[] for _ in steps]
+    for step in steps:
+        step()
+    sides = deque(range(len(steps)))
     end = time.perf_counter() + given.seconds
-    while len(times.ours) < LEAST_STEPS or time.perf_counter() < end:
-        for side in ((0, 1), (1, 0))[len(times.ours) % 2]:
+    while len(seconds[0]) < LEAST_STEPS or time.perf_counter() < end:
+        for side in tuple(sides):
             start = time.perf_counter()
-            (ours, theirs)[side]()
+            steps[side]()
             if given.device == Device.cuda.value:
                 torch.cuda.synchronize()
-            times[side].append(time.perf_counter() - start)
-    return times
+            seconds[side].append(time.perf_counter() - start)
+        sides.rotate()
+    return seconds
+
+
+def _ratio(theirs: Sequence[float], ours: Sequence[float]) -> Ratio:
+    ratios = np.divide(theirs, ours)
+    drawn = np.random.default_rng(SEED).choice(ratios, size=(2000, len(ratios)))
+    low, high = np.quantile(np.median(drawn, axis=1), (0.025, 0.975))
+    return Ratio(float(np.median(ratios)), float(low), float(high))
 
 
 def _config(name: str, batch: int) -> Any:
     config = composed([f"benchmark={name}", *CASES[name].overrides]).benchmark
     hyperparameters = replace(config.hyperparameters, global_batch_size=batch, gradient_accumulation_steps=1)
-    return replace(config, hyperparameters=hyperparameters, warm_up_steps=1).for_ranks(1)
+    return replace(config, hyperparameters=hyperparameters, warm_up_steps=0).for_ranks(1)
 
 
 def _theirs(rival: Rival, config: Any, samples: Any, device: str) -> Step:
@@ -567,7 +570,10 @@ CASES = {
     "maskrcnn": Case(
         batch=1,
         rivals=(Rival("plain loop", plain_maskrcnn), Rival("torchvision", torchvision_maskrcnn)),
-        overrides=("benchmark.model.start_weights=null",),
+        overrides=(
+            *("benchmark.model.start_weights=null", "benchmark.hyperparameters.min_image_size=600"),
+            "benchmark.hyperparameters.max_image_size=1000",
+        ),
     ),
     "retinanet": Case(
         batch=1,
