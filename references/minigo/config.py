@@ -33,16 +33,18 @@ class Hyperparameters(task.Hyperparameters):
 class Model:
     """The shape of the network.
 
-    board_size   points a side
-    channels     of the trunk
-    blocks       residual blocks of two convolutions
-    value_width  inner width of the value head
+    board_size     points a side
+    channels       of the trunk
+    blocks         residual blocks of two convolutions
+    value_width    inner width of the value head
+    channels_last  memory layout; None: the faster one; changes no number beyond rounding
     """
 
     board_size: int = 19
     channels: int = 64
     blocks: int = 6
     value_width: int = 64
+    channels_last: bool | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -146,7 +148,7 @@ class Config(task.BenchmarkConfig):
     TUNABLE: ClassVar[tuple[str, ...]] = (
         *(option for option in task.BenchmarkConfig.TUNABLE if option != "hyperparameters"),
         *("hyperparameters.global_batch_size", "hyperparameters.gradient_accumulation_steps"),
-        *("hyperparameters.lr_boundaries", "hyperparameters.lr_rates"),
+        *("hyperparameters.lr_boundaries", "hyperparameters.lr_rates", "model.channels_last"),
         *("start_weights", "opponent", "search.games_at_once", "warm_up_steps", "keep_folder", "kept_games"),
     )
 

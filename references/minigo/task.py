@@ -22,6 +22,7 @@ from train_bench.references.minigo.quality import Match
 from train_bench.references.minigo.recipe import loss_of, optimizer_of, schedule_of
 from train_bench.references.minigo.selfplay import Infer, Record, SelfPlay, seed_of_generation
 from train_bench.references.parts import checkpoint, loading, stream
+from train_bench.references.parts.layout import layout_of
 from train_bench.references.parts.training import non_finite
 from train_bench.seeds import derive
 from train_bench.task import DataFacts, SamplesTaken
@@ -60,7 +61,9 @@ class Task:
         )
         self._schedule = schedule_of(config)
         torch.manual_seed(derive(seed, "weights"))
-        self.model = Network(config.model).to(parallel.device)
+        # Convolutions whose weights are in a layout give their outputs in it, whatever their inputs' is.
+        self._layout = layout_of(config.model.channels_last, parallel)
+        self.model = Network(config.model).to(parallel.device).to(memory_format=self._layout)
         if config.starts_from == "undecided":
             for layer in (self.model.policy_out, self.model.value_out):
                 nn.init.zeros_(layer.weight)
@@ -131,7 +134,7 @@ class Task:
         file = data.opponent_file(self.config)
         if file is not None:
             weights.read(file, opponent)
-        return opponent.to(self.parallel.device).eval()
+        return opponent.to(self.parallel.device).to(memory_format=self._layout).eval()
 
     def train_until(self, mark: Mark) -> Progress:
         """Whole generations until `mark.count`: games, then a pass over a sample of the window."""

@@ -36,7 +36,7 @@ def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> torch.op
         [weight for weight in model.parameters() if weight.requires_grad],
         lr=0.0,
         weight_decay=hyperparameters.opt_weight_decay,
-        foreach=True,
+        fused=True,  # in one pass over the weights
     )
 
 
