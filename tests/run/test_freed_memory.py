@@ -10,8 +10,10 @@ from train_bench.errors import LogError
 from train_bench.run import freed_memory, rank
 
 PROGRAM = """
-import resource, sys
+import ctypes, resource
 from train_bench.run.freed_memory import keep_freed_memory
+PR_SET_THP_DISABLE = 41  # huge pages have few faults
+ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
 keep_freed_memory()
 
 def faults():
