@@ -24,3 +24,55 @@ def test_a_peak_is_measured_or_stated(monkeypatch):
     assert measured.source.startswith("measured here by a fp32 matrix product of size ")
     stated = peak.measure(torch.device("cpu"), Precision.fp32, 312.0)
     assert (stated.flop_per_second, stated.source) == (pytest.approx(312e12), "stated")
+
+
+class FakeGpu:
+    """A GPU whose queue takes `SECONDS_OF_A_CALL` a call, behind a host whose every wait takes a hundred times that."""
+
+    SECONDS_OF_A_CALL = 20e-6
+
+    def __init__(self):
+        self.clock, self.calls, self.waits = 0.0, 0, 0
+
+    def work(self):
+        self.clock += self.SECONDS_OF_A_CALL
+        self.calls += 1
+
+    def synchronize(self, device):
+        self.clock += 100 * self.SECONDS_OF_A_CALL
+        self.waits += 1
+
+    def event(self, *, enable_timing):
+        return FakeEvent(self)
+
+
+class FakeEvent:
+    def __init__(self, gpu):
+        self.gpu, self.seconds = gpu, 0.0
+
+    def record(self):
+        self.seconds = self.gpu.clock
+
+    def elapsed_time(self, later):
+        return 1000 * (later.seconds - self.seconds)
+
+
+def test_a_gpu_is_timed_by_events_around_many_calls_and_waited_for_once_each_time(monkeypatch):
+    gpu = FakeGpu()
+    monkeypatch.setattr(torch.cuda, "Event", gpu.event)
+    monkeypatch.setattr(torch.cuda, "synchronize", gpu.synchronize)
+    rate = peak._per_second(gpu.work, torch.device("cuda"))
+    assert rate == pytest.approx(1 / gpu.SECONDS_OF_A_CALL)
+    assert gpu.calls > 100 * gpu.waits
+
+
+def test_products_on_a_gpu_are_large_enough_for_its_rate():
+    assert max(peak.SIDES["cuda"]) >= 8192
+    assert max(peak.TRIAD_BYTES["cuda"]) >= 2**30
+
+
+def test_arrays_take_at_most_half_of_the_free_memory_of_a_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**30, 2**33))
+    assert peak._fits(2**29, torch.device("cuda"))
+    assert not peak._fits(2**29 + 1, torch.device("cuda"))
+    assert peak._fits(2**40, torch.device("cpu"))

@@ -10,12 +10,18 @@ import torch
 
 from train_bench.core.job import Precision
 
-SIDES = (256, 512, 1024, 2048)
+SIDES = {"cpu": (256, 512, 1024, 2048), "cuda": (1024, 2048, 4096, 8192, 16384)}
+"""Sides of the square products. A GPU reaches its rate above 4096 only."""
+
 SECONDS = 0.05
 """Seconds per size. The sweep ends after a product that takes longer."""
 
-TRIAD_BYTES = (2**18, 2**20, 2**22, 2**24, 2**26)
+TRIAD_BYTES = {"cpu": (2**18, 2**20, 2**22, 2**24, 2**26), "cuda": (2**22, 2**24, 2**26, 2**28, 2**30)}
 """Bytes of each of the triad's three arrays: from cache size to more."""
+
+REPETITIONS = 3
+CALLS = 1000
+"""Most calls of a repetition on a GPU."""
 
 DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 
@@ -39,7 +45,9 @@ def measure(device: torch.device, precision: Precision, stated_tflops: float | N
     """Measure the peak with a sweep, unless it is stated."""
     dtype = DTYPES.get(precision, torch.float32)
     best, at = (stated_tflops or 0.0) * 1e12, 0
-    for side in SIDES if stated_tflops is None else ():
+    for side in SIDES[device.type] if stated_tflops is None else ():
+        if not _fits(4 * 5 * side**2, device):  # float32 at first, and two of them in the other type
+            break
         one, other = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
         into = torch.empty_like(one)
         rate = 2 * side**3 * _per_second(lambda a=one, b=other, c=into: torch.mm(a, b, out=c), device)  # type: ignore[misc]
@@ -47,7 +55,15 @@ def measure(device: torch.device, precision: Precision, stated_tflops: float | N
             best, at = rate, side
         if 2 * side**3 > rate * SECONDS:
             break
-    moved = {3 * size: 3 * size * _per_second(_triad(size, device), device) for size in TRIAD_BYTES}
+        del one, other, into
+    moved = {
+        3 * size: 3 * size * _per_second(_triad(size, device), device)
+        for size in TRIAD_BYTES[device.type]
+        if _fits(3 * size, device)
+    }
+    if device.type == "cuda":  # the memory of the step is measured next
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
     source = "stated"
     if stated_tflops is None:
         source = f"measured here by a {precision.value} matrix product of size {at}, all ranks at once"
@@ -59,16 +75,40 @@ def _triad(size: int, device: torch.device) -> Callable[[], object]:
     return lambda: torch.add(one, other, alpha=3.0, out=into)
 
 
+def _fits(size: int, device: torch.device) -> bool:
+    """Whether so many bytes are at most half of a GPU's free memory."""
+    return device.type != "cuda" or 2 * size <= torch.cuda.mem_get_info(device)[0]
+
+
 def _per_second(work: Callable[[], object], device: torch.device) -> float:
     """Rate of the fastest of several repetitions, which is the undisturbed one."""
     work()
+    if device.type == "cuda":
+        return _queued_per_second(work, device)
     fastest, until = float("inf"), time.perf_counter() + SECONDS
     while True:
         began = time.perf_counter()
         work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
         now = time.perf_counter()
         fastest = min(fastest, now - began)
         if now > until:
             return 1 / fastest
+
+
+def _queued_per_second(work: Callable[[], object], device: torch.device) -> float:
+    """Rate of a GPU by events around many calls, which wait in its queue: neither launches nor the host's waiting
+    count."""
+    calls, fastest = 1, float("inf")
+    for repetition in range(1 + REPETITIONS):
+        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        began.record()
+        for _ in range(calls):
+            work()
+        ended.record()
+        torch.cuda.synchronize(device)
+        seconds = began.elapsed_time(ended) / 1000 / calls
+        if repetition == 0:  # of one call, for the number of calls
+            calls = max(1, min(CALLS, round(SECONDS / REPETITIONS / max(seconds, 1e-9))))
+        else:
+            fastest = min(fastest, seconds)
+    return 1 / fastest
