@@ -2,22 +2,27 @@
 Flux have fewer layers, DLRM smaller tables, Mask R-CNN and 3D U-Net smaller images on both sides, for memory and time.
 
 Both sides train the same model with the same optimizer, numerics, threads and input, which is synthetic and lies ready
-on the device; the plain side is written here as a tutorial would write it: default memory layout, no harness, no
-schedule. All sides alternate step by step in one process, with each number of threads, for as long as `--seconds` says
-and at least four steps each. Each line is a comparison: samples per second of both, and the median of the ratios of
-neighbouring steps with its 95 % interval by bootstrap. The last line is the smallest ratio.
+on the device; the plain side is written here as a tutorial would write it: default memory layout, autocast around the
+step in bf16, no harness, no schedule. All sides alternate step by step in one process, with each number of threads, for
+as long as `--seconds` says and at least four steps each. Each line is a comparison: samples per second of both, and the
+median of the ratios of neighbouring steps with its 95 % interval by bootstrap. The last line is the smallest ratio.
+`--to` adds each comparison to a file as a line of JSON; on a GPU it has the peak memory of our side alone, and the host
+synchronisations, launches and longest kernels of a step, too.
 
-    python bench/references.py NAME [--seconds 40] [--batch N] [--threads 1 2] [--device cuda]
+    python bench/references.py NAME [NAME ...] [--seconds 40] [--batch N] [--threads 1 2] [--device cuda]
+        [--precision bf16] [--to FILE]
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
+import json
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +31,7 @@ import numpy as np
 import torch
 from plain_models import PlainBert, PlainDCNv2, PlainDLRM, adapt, plain_transducer_loss
 from planned import composed
+from step_facts import gpu_facts
 from torch.nn import functional
 
 from tests.references.diffusers_flux import DiffusersFlux
@@ -39,6 +45,8 @@ Step = Callable[[], object]
 SEED = 1
 IGNORED = -100
 LEAST_STEPS = 4
+UNSCALED = (Precision.fp32, Precision.tf32, Precision.bf16)
+"""fp16 would take a loss scale on both sides."""
 
 
 class Rival(NamedTuple):
@@ -49,10 +57,11 @@ class Rival(NamedTuple):
 
 
 class Case(NamedTuple):
-    """Timing of a reference: samples per step, its rivals, and what is asked for beside its name, as a CPU has
-    little memory and no start weights."""
+    """Timing of a reference: samples per step on a CPU and on a GPU, its rivals, and overrides, as a CPU has little
+    memory and no start weights."""
 
     batch: int
+    gpu_batch: int
     rivals: tuple[Rival, ...]
     overrides: tuple[str, ...] = ()
 
@@ -69,27 +78,23 @@ def main() -> None:
     """Measure and print."""
     given = _arguments()
     keep_freed_memory()  # as a rank
-    case = CASES[given.name]
-    batch = given.batch or case.batch
-    config = _config(given.name, batch)
-    samples = synthetic(given.name)(config, batch)
-    where = torch.cuda.get_device_name() if given.device == Device.cuda.value else given.device
-    steps = [_ours(given.name, config, samples, given.device)]
-    steps += [_theirs(rival, config, samples, given.device) for rival in case.rivals]
     ratios = []
-    for threads in given.threads:
-        torch.set_num_threads(threads)
-        ours, *others = _alternate(steps, given)
-        for rival, theirs in zip(case.rivals, others, strict=True):
-            ratio = _ratio(theirs, ours)
-            ratios.append(ratio.median)
-            one, other = (batch / statistics.median(seconds) for seconds in (ours, theirs))
+    for name in given.names:
+        for row in _compared(name, given):
+            ratios.append(row["ratio"])
             print(
-                f"{given.name}, {where}, {threads} thread(s): {one:8.2f} samples/s, {rival.name} {other:8.2f}, "
-                f"ratio {ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f}; batch {batch}, "
-                f"{len(ours)} steps each)",
+                "{name}, {where}, {precision}, {threads} thread(s): {ours:8.2f} samples/s, {rival} {peer:8.2f}, "
+                "ratio {ratio:.3f} ({low:.3f} to {high:.3f}; batch {batch}, {steps} steps each)".format(
+                    **row
+                ),
                 flush=True,
             )
+            if given.to is not None:
+                with given.to.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+        if given.device == Device.cuda.value:
+            gc.collect()
+            torch.cuda.empty_cache()
     print(f"ratio {min(ratios):.4f}")
 
 
@@ -97,14 +102,50 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("name", choices=sorted(CASES), help="a reference")
+    parser.add_argument("names", nargs="+", choices=sorted(CASES), metavar="NAME", help="a reference")
     parser.add_argument(
         "--seconds", type=float, default=40.0, help="with each number of threads, after the first steps"
     )
     parser.add_argument("--batch", type=int, help="samples of a step")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--device", choices=[each.value for each in Device], default=Device.cpu.value)
+    parser.add_argument(
+        "--precision", choices=[each.value for each in UNSCALED], default=Precision.fp32.value
+    )
+    parser.add_argument("--to", type=Path, help="a file to which each comparison is added as a line of JSON")
     return parser.parse_args()
+
+
+def _compared(name: str, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Comparison with each rival, by each number of threads."""
+    case = CASES[name]
+    on_gpu = given.device == Device.cuda.value
+    batch = given.batch or (case.gpu_batch if on_gpu else case.batch)
+    config = _config(name, batch)
+    samples = synthetic(name)(config, batch)
+    ours = _ours(name, config, samples, given)
+    facts = gpu_facts(ours) if on_gpu else {}
+    steps = [ours, *(_theirs(rival, config, samples, given) for rival in case.rivals)]
+    for threads in given.threads:
+        torch.set_num_threads(threads)
+        seconds, *others = _alternate(steps, given)
+        for rival, theirs in zip(case.rivals, others, strict=True):
+            ratio = _ratio(theirs, seconds)
+            yield {
+                "name": name,
+                "where": torch.cuda.get_device_name() if on_gpu else given.device,
+                "precision": given.precision,
+                "threads": threads,
+                "batch": batch,
+                "steps": len(seconds),
+                "rival": rival.name,
+                "ours": batch / statistics.median(seconds),
+                "peer": batch / statistics.median(theirs),
+                "ratio": ratio.median,
+                "low": ratio.low,
+                "high": ratio.high,
+                **facts,
+            }
 
 
 def _alternate(steps: Sequence[Step], given: argparse.Namespace) -> list[list[float]]:
@@ -138,10 +179,18 @@ def _config(name: str, batch: int) -> Any:
     return replace(config, hyperparameters=hyperparameters, warm_up_steps=0).for_ranks(1)
 
 
-def _theirs(rival: Rival, config: Any, samples: Any, device: str) -> Step:
+def _theirs(rival: Rival, config: Any, samples: Any, given: argparse.Namespace) -> Step:
     """A step whose model and input are made on the device."""
-    with torch.device(device):
-        return rival.step(config, _moved(samples, device))
+    with torch.device(given.device):
+        step = rival.step(config, _moved(samples, given.device))
+    if given.precision != Precision.bf16.value:
+        return step
+
+    def in_bf16() -> None:
+        with torch.autocast(given.device, dtype=torch.bfloat16):
+            step()
+
+    return in_bf16
 
 
 def _moved(samples: Any, device: str) -> Any:
@@ -161,17 +210,17 @@ def _moved(samples: Any, device: str) -> Any:
     return samples
 
 
-def _ours(name: str, config: Any, samples: Any, device: str) -> Step:
+def _ours(name: str, config: Any, samples: Any, given: argparse.Namespace) -> Step:
     """A training step of the reference's task, as the harness has it taken."""
     task = importlib.import_module(f"train_bench.references.{name}.task").Task(config)
-    task.build(SEED, inline.join(_job(config, Device(device))))
+    task.build(SEED, inline.join(_job(config, Device(given.device), Precision(given.precision))))
     task.forward.train()
-    moved = _moved(samples, device)
+    moved = _moved(samples, given.device)
     return lambda: task.train_step(iter([moved]))
 
 
-def _job(config: Any, device: Device) -> Job:
-    """Little of it matters to `Parallel`: one rank in fp32."""
+def _job(config: Any, device: Device, precision: Precision) -> Job:
+    """Little of it matters to `Parallel`: one rank."""
     return Job(
         benchmark=config.benchmark,
         reference=config.reference,
@@ -183,7 +232,7 @@ def _job(config: Any, device: Device) -> Job:
         nproc_per_node=1,
         threads_per_rank=None,
         device=device,
-        precision=Precision.fp32,
+        precision=precision,
         drop_caches=False,
         start_limit_seconds=60.0,
         stall_limit_seconds=60.0,
@@ -522,16 +571,19 @@ def _transformers(model: Any, config: Any, samples: torch.Tensor) -> Step:
 CASES = {
     "dlrm": Case(
         batch=2048,
+        gpu_batch=32768,
         rivals=(Rival("plain loop", plain_dlrm),),
         overrides=("benchmark.model.max_table_rows=100000",),
     ),
     "dlrm_dcnv2": Case(
         batch=2048,
+        gpu_batch=32768,
         rivals=(Rival("plain loop", plain_dlrm_dcnv2),),
         overrides=("benchmark.model.max_table_rows=100000",),
     ),
     "flux1": Case(
         batch=1,
+        gpu_batch=8,
         rivals=(Rival("diffusers", diffusers_flux),),
         overrides=(
             *("benchmark.model.double_blocks=1", "benchmark.model.single_blocks=2"),
@@ -540,6 +592,7 @@ CASES = {
     ),
     "gpt_oss_20b": Case(
         batch=1,
+        gpu_batch=8,
         rivals=(Rival("transformers", transformers_gpt_oss),),
         overrides=(
             *("benchmark.model.layers=2", "benchmark.model.vocabulary=4096", "benchmark.model.experts=8"),
@@ -549,6 +602,7 @@ CASES = {
     ),
     "llama2_70b_lora": Case(
         batch=1,
+        gpu_batch=8,
         rivals=(Rival("transformers", transformers_lora),),
         overrides=(
             *("benchmark.model.layers=2", "benchmark.model.vocabulary=4096", "benchmark.model.width=2048"),
@@ -558,6 +612,7 @@ CASES = {
     ),
     "llama31_8b": Case(
         batch=1,
+        gpu_batch=32,
         rivals=(Rival("transformers", transformers_llama),),
         overrides=(
             *(
@@ -569,6 +624,7 @@ CASES = {
     ),
     "maskrcnn": Case(
         batch=1,
+        gpu_batch=4,
         rivals=(Rival("plain loop", plain_maskrcnn), Rival("torchvision", torchvision_maskrcnn)),
         overrides=(
             *("benchmark.model.start_weights=null", "benchmark.hyperparameters.min_image_size=600"),
@@ -577,24 +633,33 @@ CASES = {
     ),
     "retinanet": Case(
         batch=1,
+        gpu_batch=16,
         rivals=(Rival("torchvision", torchvision_retinanet),),
         overrides=("benchmark.model.start_weights=null",),
     ),
-    "resnet": Case(batch=8, rivals=(Rival("plain loop", plain_resnet),)),
+    "resnet": Case(batch=8, gpu_batch=256, rivals=(Rival("plain loop", plain_resnet),)),
     "ssd": Case(
         batch=4,
+        gpu_batch=64,
         rivals=(Rival("plain loop", plain_ssd),),
         overrides=("benchmark.model.start_weights=null",),
     ),
     "unet3d": Case(
         batch=1,
+        gpu_batch=4,
         rivals=(Rival("plain loop", plain_unet3d),),
         overrides=("benchmark.hyperparameters.training_input_shape=[96,96,96]",),
     ),
-    "rnnt": Case(batch=1, rivals=(Rival("plain loop", plain_rnnt),)),
-    "bert": Case(batch=2, rivals=(Rival("plain loop", plain_bert),), overrides=("benchmark.model.layers=4",)),
+    "rnnt": Case(batch=1, gpu_batch=8, rivals=(Rival("plain loop", plain_rnnt),)),
+    "bert": Case(
+        batch=2,
+        gpu_batch=48,
+        rivals=(Rival("plain loop", plain_bert),),
+        overrides=("benchmark.model.layers=4",),
+    ),
     "minigo": Case(
         batch=64,
+        gpu_batch=1024,
         rivals=(Rival("plain loop", plain_minigo),),
         overrides=(
             *("benchmark.starts_from=random", "benchmark.opponent=untrained"),

@@ -1,0 +1,64 @@
+"""Facts of a training step on a GPU for `references.py` and `gpu_check.py`: peak memory, host synchronisations, kernel
+launches, longest kernels and the attention kernel. A module; it has no command line."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+STEPS = 3
+LAUNCHES = re.compile(r"cu(da)?(Launch\w*|GraphLaunch)")
+ATTENTION = re.compile(r"flash|fmha|attention|sdpa|mha_", re.IGNORECASE)
+LONGEST = 10
+
+
+def gpu_facts(step: Callable[[], object]) -> dict[str, Any]:
+    """Peak bytes of the second of two steps, then counts by step over three more."""
+    step()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    step()
+    torch.cuda.synchronize()
+    peak = torch.cuda.max_memory_allocated()
+    syncs = _syncs(step)
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profiler:
+        for _ in range(STEPS):
+            step()
+        torch.cuda.synchronize()
+    launches, kernels = 0, Counter[str]()
+    for event in profiler.events():
+        if event.device_type is torch.autograd.DeviceType.CPU:
+            launches += bool(LAUNCHES.match(event.name))
+        elif not event.name.startswith("Mem"):
+            kernels[event.name] += event.time_range.elapsed_us()
+    return {"peak_bytes": peak, "syncs_per_step": syncs, "launches_per_step": launches / STEPS} | named(
+        {name: microseconds / 1e6 / STEPS for name, microseconds in kernels.items()}
+    )
+
+
+def named(kernels: dict[str, float]) -> dict[str, Any]:
+    """Kernels by seconds of a step: the longest, and the attention kernel (none: null)."""
+    ranked = sorted(kernels.items(), key=lambda item: -item[1])
+    return {
+        "kernels": [{"name": name[:120], "seconds": seconds} for name, seconds in ranked[:LONGEST]],
+        "attention_kernel": next((name[:120] for name, _ in ranked if ATTENTION.search(name)), None),
+    }
+
+
+def _syncs(step: Callable[[], object]) -> float:
+    """Host synchronisations of a step, as torch's own debug mode sees them."""
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(STEPS):
+                step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return sum("synchroniz" in str(one.message) for one in caught) / STEPS
