@@ -25,14 +25,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.gpu.page import page, verdicts
 from bench.gpu.table import NAMES, PARTS, Part
 from train_bench import __version__
 from train_bench.core import files, git, software
 
+ROOT = Path(__file__).resolve().parents[1]
 FORMAT = 1
 MARK = "TRAIN_BENCH_GPU_CHECK"
 """Variable of a part's processes, by which they are found."""
