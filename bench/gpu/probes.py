@@ -331,7 +331,7 @@ def _references(names: Sequence[str]) -> Callable[[Probe], None]:
 
 def waits(probe: Probe) -> None:
     """Share of the window of minis that waits for data."""
-    names = ("resnet_mini", "ssd_mini", "rnnt_mini", "flux1_mini") if probe.cuda else ("bert_mini",)
+    names = ("resnet_mini", "ssd_mini", "rnnt_mini", "flux1_mini") if probe.cuda else ("ssd_mini",)
     for name in names:
         command = [sys.executable, ROOT / "bench/input_pipeline.py", name, f"device={probe.device}"]
         answer = _run([*command, "precision=bf16"])
@@ -593,7 +593,10 @@ def messages(probe: Probe) -> None:
         )
         if answer.returncode == 0:
             probe.fault("A global batch of 65,536 was trained, so nothing ran out of memory.")
-    probe.say(stopped_rank=_stopped_rank(probe))
+    found = _stopped_rank(probe)
+    probe.say(stopped_rank=found)
+    if not found["stopped"] or "heartbeat" not in found["said"]:
+        probe.fault(f"A rank was stopped and the run did not say so: {found['said'][-300:]}")
 
 
 def _stopped_rank(probe: Probe) -> dict[str, Any]:
@@ -649,10 +652,10 @@ PROBES: dict[str, Callable[[Probe], None]] = {
     "memory": memory,
     "convolutions": convolutions,
     "graph": graph,
+    "nccl": nccl,
     "waits": waits,
     "other_references": _references(OTHERS),
     "loader": loader,
-    "nccl": nccl,
     "two_ranks": two_ranks,
     "compile": compile_midi,
     "precisions": precisions,
