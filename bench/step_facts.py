@@ -35,7 +35,7 @@ def gpu_facts(step: Callable[[], object]) -> dict[str, Any]:
     for event in profiler.events():
         if event.device_type is torch.autograd.DeviceType.CPU:
             launches += bool(LAUNCHES.match(event.name))
-        elif not event.name.startswith("Mem"):
+        elif not event.is_user_annotation and not event.name.startswith("Mem"):
             kernels[event.name] += event.time_range.elapsed_us()
     return {"peak_bytes": peak, "syncs_per_step": syncs, "launches_per_step": launches / STEPS} | named(
         {name: microseconds / 1e6 / STEPS for name, microseconds in kernels.items()}

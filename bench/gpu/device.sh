@@ -13,4 +13,13 @@ mkdir -p "$XDG_CACHE_HOME" "$out"
 if [ -f .carry/cache.tar.xz ]; then
     python3 -c "import tarfile; tarfile.open('.carry/cache.tar.xz').extractall('$XDG_CACHE_HOME', filter='data')"
 fi
-exec python3 bench/gpu_check.py --minutes "$minutes" --to "$out/gpu_check.json" --folder /tmp/gpu_check "$@"
+python3 bench/gpu_check.py --minutes "$minutes" --to "$out/gpu_check.json" --folder /tmp/gpu_check "$@"
+code=$?
+cp "$out/gpu_check.json" /tmp/gpu_check.json # for --resume by a second command on the same machine
+for path in /tmp/gpu_check/profile_*/*/profile.json; do
+    [ -f "$path" ] && cp "$path" "$out/$(basename "$(dirname "$path")").json"
+done
+for path in /tmp/gpu_check/*_midi/*_midi/result_0.txt; do
+    [ -f "$path" ] && cp "$path" "$out/$(basename "$(dirname "$path")")_result_0.txt"
+done
+exit $code

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,6 @@ SMI = (
     "pcie.link.gen.max",
     "pcie.link.width.max",
     "temperature.gpu",
-    "clocks_throttle_reasons.active",
 )
 GPU_TESTS = (
     "tests/launchers/test_ddp.py",
@@ -416,8 +416,22 @@ def clock(probe: Probe) -> None:
 MEASURED_MEMORY: dict[str, tuple[int, tuple[str, ...]]] = {
     "bert": (48, ()),
     "resnet": (256, ()),
-    "llama31_8b": (2, ("benchmark.model.layers=4", "benchmark.hyperparameters.max_sequence_length=4096")),
+    "llama31_8b": (
+        2,
+        (
+            *("benchmark.model.layers=2", "benchmark.model.vocabulary=32768"),
+            "benchmark.hyperparameters.max_sequence_length=4096",
+        ),
+    ),
 }
+
+
+def _dry(name: str, size: tuple[int, tuple[str, ...]]) -> subprocess.CompletedProcess[str]:
+    """Answer of `plan --dry` for one rank."""
+    batch, overrides = size
+    sizes = (f"benchmark.hyperparameters.global_batch_size={batch}", *overrides)
+    words = (f"benchmark={name}", "--ranks", "1", "device=cuda", "precision=bf16", *sizes)
+    return _run([*PROGRAM, "plan", "--dry", "--json", *words])
 
 
 def memory(probe: Probe) -> None:
@@ -430,16 +444,14 @@ def memory(probe: Probe) -> None:
     from bench.step_facts import gpu_facts
     from tests.references.tasks import synthetic
 
-    for name, (batch, overrides) in MEASURED_MEMORY.items():
-        sizes = (f"benchmark.hyperparameters.global_batch_size={batch}",)
-        words = (f"benchmark={name}", "--ranks", "1", "device=cuda", "precision=bf16", *sizes, *overrides)
-        answer = _run([*PROGRAM, "plan", "--dry", "--json", *words])
+    measured = MEASURED_MEMORY if probe.cuda else {"resnet": MEASURED_MEMORY["resnet"]}
+    with ThreadPoolExecutor() as pool:
+        dry_plans = dict(zip(measured, pool.map(lambda item: _dry(*item), measured.items()), strict=True))
+    for name, (batch, overrides) in measured.items():
         try:
-            dry = sum(json.loads(answer.stdout)["dry"][0]["peak"].values())
+            dry = sum(json.loads(dry_plans[name].stdout)["dry"][0]["peak"].values())
         except (ValueError, LookupError):
-            probe.fault(
-                f"{name}: train-bench plan --dry ended with {answer.returncode}: {answer.stderr[-300:]}"
-            )
+            probe.fault(f"{name}: train-bench plan --dry: {dry_plans[name].stderr[-300:]}")
             continue
         if not probe.cuda:
             probe.say(**{name: {"batch": batch, "dry_bytes": dry}})
@@ -508,6 +520,9 @@ def graph(probe: Probe) -> None:
     for batch in (16, 64):
         step = _resnet_step(probe, batch, 224, torch.channels_last)
         eager = probe.seconds(step, steps=20)
+        step = _resnet_step(
+            probe, batch, 224, torch.channels_last
+        )  # no tensor of the default stream is captured
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -654,9 +669,9 @@ PROBES: dict[str, Callable[[Probe], None]] = {
     "graph": graph,
     "nccl": nccl,
     "waits": waits,
-    "other_references": _references(OTHERS),
     "loader": loader,
     "two_ranks": two_ranks,
+    "other_references": _references(OTHERS),
     "compile": compile_midi,
     "precisions": precisions,
     "messages": messages,
