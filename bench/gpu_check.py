@@ -250,4 +250,7 @@ def numbers_of(stdout: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
+    )  # the part in progress is killed, too
     sys.exit(main())

@@ -628,7 +628,7 @@ def _stopped_rank(probe: Probe) -> dict[str, Any]:
         stderr=subprocess.STDOUT,
         text=True,
     )
-    while running.poll() is None and not _logs_run_start(output):
+    while running.poll() is None and not _is_on_the_clock(output):
         time.sleep(0.2)
     pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
     stopped = [pid for pid in pids if _is_rank(pid, output)]
@@ -640,8 +640,11 @@ def _stopped_rank(probe: Probe) -> dict[str, Any]:
     return {"stopped": len(stopped), "started_s": at - began, "noticed_s": after, "said": said[-800:]}
 
 
-def _logs_run_start(output: Path) -> bool:
-    return any("run_start" in path.read_text(errors="replace") for path in output.glob("**/*result_0*"))
+def _is_on_the_clock(output: Path) -> bool:
+    """True once a run has begun and its rank has sent a heartbeat."""
+    logs = output.glob("result_0.txt*")
+    begun = any("run_start" in path.read_text(errors="replace") for path in logs)
+    return begun and (output / "ranks/run_0/heartbeat").exists()
 
 
 def _is_rank(pid: int, output: Path) -> bool:
