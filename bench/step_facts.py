@@ -33,7 +33,7 @@ def gpu_facts(step: Callable[[], object]) -> dict[str, Any]:
         torch.cuda.synchronize()
     launches, kernels = 0, Counter[str]()
     for event in profiler.events():
-        if event.device_type is torch.autograd.DeviceType.CPU:
+        if event.device_type == torch.autograd.DeviceType.CPU:
             launches += bool(LAUNCHES.match(event.name))
         elif not event.is_user_annotation and not event.name.startswith("Mem"):
             kernels[event.name] += event.time_range.elapsed_us()

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# gpu_check.py on a lent machine that has torch and reaches no registry: in the root of the checkout,
+# gpu_check.py on a machine that has torch and reaches no registry: in the root of the checkout,
 #   bash bench/gpu/device.sh MINUTES OUT [OPTION ...]
 # takes wheels from .whl and prepared data from .carry/cache.tar.xz, if they are there, and writes to the folder OUT.
 set -u
