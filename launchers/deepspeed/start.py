@@ -17,6 +17,7 @@ from train_bench.core.job import Device, Job
 from train_bench.launcher import Death, Launch
 from train_bench.launchers.deepspeed.config import Config, Starter
 from train_bench.launchers.parts.exit_codes import how_it_ended
+from train_bench.launchers.parts.threads import thread_variables
 from train_bench.launchers.torchrun.start import OF_SEVERAL_HOSTS
 from train_bench.launchers.torchrun.start import Launcher as Torchrun
 from train_bench.task import BenchmarkConfig
@@ -81,7 +82,7 @@ class Launcher:
         runner = (sys.executable, "-m", "deepspeed.launcher.runner", "--log_level=warning")
         where = (f"--hostfile={hostfile}", f"--num_nodes={job.nodes}", f"--num_gpus={job.nproc_per_node}")
         _, _module_flag, module, *arguments = rank_argv
-        env = {"OMP_NUM_THREADS": str(job.threads_per_rank or 1)}
+        env = thread_variables(job)
         if job.device is not Device.auto:
             env["DS_ACCELERATOR"] = job.device.value
         return Launch(

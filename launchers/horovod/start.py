@@ -10,6 +10,7 @@ from train_bench.core.job import Job
 from train_bench.launcher import Death, Launch
 from train_bench.launchers.horovod.config import Config
 from train_bench.launchers.parts.exit_codes import how_it_ended, how_it_ended_with
+from train_bench.launchers.parts.threads import thread_variables
 from train_bench.task import BenchmarkConfig
 
 # horovodrun reports the rank that failed first; its shell reports signal N as 128 + N.
@@ -63,7 +64,7 @@ class Launcher:
         runner = (sys.executable, "-m", "horovod.runner.launch", f"--{self.config.controller.value}")
         return Launch(
             argv=(*runner, "--disable-cache", "-np", str(job.world_size), "-H", hosts, *rank_argv),
-            env={"OMP_NUM_THREADS": str(job.threads_per_rank or 1)},
+            env=thread_variables(job),
         )
 
     def deaths(self, exit_code: int, stderr: str) -> tuple[Death, ...]:

@@ -11,6 +11,7 @@ from train_bench.core.job import Job
 from train_bench.launcher import Death, Launch
 from train_bench.launcher import Launcher as InnerLauncher
 from train_bench.launchers.parts.exit_codes import how_it_ended, how_it_ended_with
+from train_bench.launchers.parts.threads import thread_variables
 from train_bench.launchers.slurm.config import Config, Starter
 from train_bench.task import BenchmarkConfig
 
@@ -65,7 +66,7 @@ class Launcher:
     def launch(self, job: Job, rank_argv: tuple[str, ...]) -> Launch:
         """A step of exactly as many tasks as were planned; one task that ends badly ends the step."""
         plan, index = rank_argv[-2:]
-        env = {"OMP_NUM_THREADS": str(job.threads_per_rank or 1), STARTER: self.config.starter.value}
+        env = thread_variables(job) | {STARTER: self.config.starter.value}
         agent = (sys.executable, "-m", "train_bench.launchers.slurm.agent", plan, index)
         if self.config.starter is Starter.srun:
             return Launch(argv=(*self._srun(job, tasks_per_node=job.nproc_per_node), *rank_argv), env=env)

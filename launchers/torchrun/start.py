@@ -9,6 +9,7 @@ from train_bench.core.address import refuse_address
 from train_bench.core.job import Job
 from train_bench.launcher import Death, Launch
 from train_bench.launchers.parts.exit_codes import how_it_ended, how_it_ended_with
+from train_bench.launchers.parts.threads import thread_variables
 from train_bench.launchers.torchrun.config import Config, Rendezvous
 from train_bench.task import BenchmarkConfig
 
@@ -69,7 +70,7 @@ class Launcher:
         """The agent of this host, by the interpreter of `rank_argv`; it starts `-m module` itself. It has no folder for
         logs, which would stay in the system's temporary folder: what ranks write is read from their streams."""
         config = self.config
-        env = {"OMP_NUM_THREADS": str(job.threads_per_rank or 1)}
+        env = thread_variables(job)
         if config.interface is not None:
             env |= {"GLOO_SOCKET_IFNAME": config.interface, "NCCL_SOCKET_IFNAME": config.interface}
         agent = (

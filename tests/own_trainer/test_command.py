@@ -59,6 +59,18 @@ def test_ranks_of_the_allocation_around_a_run_of_one_rank_are_not_its_own(watche
     assert not {"SLURM_PROCID", "SLURM_NTASKS", "RANK", "PYTHONSAFEPATH"} & names
 
 
+@pytest.mark.parametrize(
+    ("planned", "seen"), [((), []), (("launcher.threads_per_rank=2",), ["OMP_NUM_THREADS=2"])]
+)
+def test_a_program_sees_the_threads_of_its_plan_and_not_those_of_a_launcher(watched, tmp_path, planned, seen):
+    told = tmp_path / "environ"
+    watched(f'sh -c "env > {told}"', *planned, environ={"OMP_NUM_THREADS": "1"}.items())
+    assert [line for line in told.read_text().splitlines() if line.startswith("OMP_NUM")] == seen
+    machine = json.loads((tmp_path / "campaign" / "system.json").read_text())
+    assert [f"{name}={value}" for name, value in machine["environment"].items() if "OMP_NUM" in name] == seen
+    assert machine["threads_per_rank"] == (2 if seen else None)
+
+
 def test_tasks_of_slurm_are_told_where_to_meet(watched, tmp_path):
     told = tmp_path / "environ"
     environ = {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0"}

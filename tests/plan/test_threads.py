@@ -1,8 +1,18 @@
 """CPU threads of a rank: what the user says, else what the benchmark gains by, else the cores of the host."""
 
+import importlib.util
+import json
+import os
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 
 from tests.command_line import typed
+from tests.fake_campaigns import make
+from train_bench.campaign import runner
+from train_bench.own_trainer import command
+from train_bench.plan import discover, process
 
 MINI, FULL = "benchmark=resnet_mini", "benchmark=bert_midi"
 
@@ -33,11 +43,62 @@ def test_what_the_user_asks_for_wins(monkeypatch):
     assert "3 thread(s) each" in planned(MINI, "launcher.threads_per_rank=3")
 
 
-@pytest.mark.parametrize(
-    "words", [(FULL,), (MINI, "command=python train.py"), (MINI, "benchmark.threads_per_rank=null")]
-)
+@pytest.mark.parametrize("words", [(FULL,), (MINI, "benchmark.threads_per_rank=null")])
 def test_where_nobody_says_it_a_rank_takes_its_share_of_the_cores(words):
     assert "thread(s) each" not in planned(*words)
+
+
+LAUNCHERS = {
+    "inline": (),
+    "torchrun": ("launcher=torchrun", "launcher.nproc_per_node=2"),
+    "horovod": ("launcher=horovod", "launcher.nproc_per_node=2"),
+    "deepspeed": ("launcher=deepspeed", "launcher.nproc_per_node=2"),
+    "deepspeed by torchrun": (
+        *("launcher=deepspeed", "launcher.nproc_per_node=2", "launcher.starter=torchrun"),
+    ),
+    "slurm": ("launcher=slurm", "launcher.nodes=2"),
+    "slurm by torchrun": ("launcher=slurm", "launcher.nodes=2", "launcher.starter=torchrun"),
+    "slurm by horovod": ("launcher=slurm", "launcher.nodes=2", "launcher.starter=horovod"),
+}
+
+
+@pytest.fixture
+def every_launcher_is_here(monkeypatch):
+    """What a plan asks of the machine: nothing is started."""
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *of: found(name, *of) or object())
+    monkeypatch.setattr("shutil.which", lambda name, *of: f"/bin/{name}")
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize(
+    ("words", "variable", "plan_says", "program_sees"),
+    [
+        ((), None, "threads chosen by the command", None),
+        ((), "3", "3 thread(s) each", "3"),
+        (("launcher.threads_per_rank=2",), "3", "2 thread(s) each", "2"),
+    ],
+)
+def test_a_program_of_the_users_own_sees_the_threads_that_its_plan_has(
+    every_launcher_is_here, monkeypatch, launcher, words, variable, plan_says, program_sees
+):
+    if variable is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", variable)
+    own = (MINI, "command=python train.py", *LAUNCHERS[launcher], *words)
+    assert plan_says in planned(*own)
+    shared = json.loads(planned(*own, "--json"))["plans"][0]["shared"]
+    job = replace(make(*own).jobs[0], threads_per_rank=shared["threads_per_rank"])
+    assert program_environment(job).get("OMP_NUM_THREADS") == program_sees
+
+
+def program_environment(job):
+    """Variables of the program, as the process that watches one rank makes them from those that the launcher gives."""
+    launcher = discover.launcher(runner.launcher_config(SimpleNamespace(jobs=[job], launcher=job.launcher)))
+    environ = os.environ | launcher.launch(job, process.rank_argv(job)).env
+    if job.launcher != "inline" and "OMP_NUM_THREADS" not in environ:
+        environ["OMP_NUM_THREADS"] = "1"  # torchrun's own default for several ranks
+    command._set_threads(job, environ)
+    return environ
 
 
 def test_other_threads_make_no_other_benchmark():

@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,7 @@ def main() -> None:
     end_with_parent()
     job = read_job(Path(sys.argv[1]), int(sys.argv[2]))
     arrived = arrive(job)
+    _set_threads(job, os.environ)
     try:
         place = _place(job, os.environ)
     except LaunchError as error:  # it has no rank to file its state under
@@ -105,6 +106,14 @@ def _place(job: Job, environ: Mapping[str, str]) -> Place:
         raise LaunchError(f"{job.world_size} ranks were requested, but {size} answered.")
     local = local_rank(environ)
     return Place(rank=rank, size=size, local_rank=rank % job.nproc_per_node if local is None else local)
+
+
+def _set_threads(job: Job, environ: MutableMapping[str, str]) -> None:
+    """Set `OMP_NUM_THREADS` to the number of the plan, or remove it: where it is not set, torchrun sets it to 1, which a
+    program would take for a request."""
+    environ.pop("OMP_NUM_THREADS", None)
+    if job.threads_per_rank is not None:
+        environ["OMP_NUM_THREADS"] = str(job.threads_per_rank)
 
 
 # The program's job file.
@@ -152,7 +161,7 @@ def _hyperparameters(job: Job) -> dict[str, Any]:
 
 def _announcement(job: Job, place: Place) -> dict[str, Any]:
     """Values to log before the clock; the machine is described as detected here."""
-    machine = system.describe()
+    machine = system.describe() | {"threads_per_rank": job.threads_per_rank}
     name = job.announcement.get("submission_platform") or system.platform_name(machine, nodes=job.nodes)
     if place.rank == 0 and not (job.folder / "system.json").exists():
         files.write_json(job.folder / "system.json", machine | {"platform": name})

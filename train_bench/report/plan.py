@@ -78,7 +78,8 @@ def _evaluation(shared: Mapping[str, Any]) -> str:
 
 def _ranks(shared: Mapping[str, Any]) -> str:
     threads = shared["threads_per_rank"]
-    each = f", {threads} thread(s) each" if threads else ""
+    own = "" if shared["command"] is None else ", threads chosen by the command"
+    each = f", {threads} thread(s) each" if threads else own
     return f"{shared['launcher']}: {shared['nodes']} host(s) x {shared['nproc_per_node']} rank(s){each}"
 
 
