@@ -222,7 +222,8 @@ def _hardware_rows(then: Mapping[str, Any], plan: Plan) -> Iterator[Row]:
     now, job = system.describe(), plan.jobs[0]
     yield _row("processor", then["processor"], now["processor"])
     yield _row("cores", then["cores"], now["cores"])
-    yield _row("accelerators", list(then["accelerators"]), list(now["accelerators"]))
+    visible = then.get("visible_accelerators", then["accelerators"])
+    yield _row("accelerators", list(visible), list(now["accelerators"]))
     memory = then["memory_bytes"], now["memory_bytes"]
     near = abs(memory[0] - memory[1]) <= MEMORY_TOLERANCE * memory[0]
     before, after = (f"{size / 2**30:.1f} GiB" for size in memory)

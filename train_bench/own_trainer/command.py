@@ -109,8 +109,8 @@ def _place(job: Job, environ: Mapping[str, str]) -> Place:
 
 
 def _set_threads(job: Job, environ: MutableMapping[str, str]) -> None:
-    """Set `OMP_NUM_THREADS` to the number of the plan, or remove it: where it is not set, torchrun sets it to 1, which a
-    program would take for a request."""
+    """Set `OMP_NUM_THREADS` to the number of the plan, or remove it: torchrun sets it to 1 where it is not set, which
+    a program would take for a request."""
     environ.pop("OMP_NUM_THREADS", None)
     if job.threads_per_rank is not None:
         environ["OMP_NUM_THREADS"] = str(job.threads_per_rank)
@@ -162,7 +162,8 @@ def _hyperparameters(job: Job) -> dict[str, Any]:
 def _announcement(job: Job, place: Place) -> dict[str, Any]:
     """Values to log before the clock; the machine is described as detected here."""
     machine = system.describe() | {"threads_per_rank": job.threads_per_rank}
-    name = job.announcement.get("submission_platform") or system.platform_name(machine, nodes=job.nodes)
+    detected = system.platform_name(machine, nodes=job.nodes, device=job.device.value)
+    name = job.announcement.get("submission_platform") or detected
     if place.rank == 0 and not (job.folder / "system.json").exists():
         files.write_json(job.folder / "system.json", machine | {"platform": name})
     digest = plan_digest(files.read_json(job.folder / "plan.json"))

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from train_bench.core import files, plugins
 from train_bench.core.job import PLAN_DIGEST, Job, plan_digest, read_job
@@ -82,11 +82,11 @@ def main(work: Work | None = None) -> None:
 
 
 def _run(job: Job, parallel: Parallel, state: RankState) -> None:
-    from train_bench.run import events, system
+    from train_bench.run import events
     from train_bench.run.timed_run import timed_run
 
-    machine = system.describe()
-    name = job.announcement.get("submission_platform") or system.platform_name(machine, nodes=job.nodes)
+    machine, detected = _hardware(job, parallel)
+    name = job.announcement.get("submission_platform") or detected
     config = _config(job)
     digest = plan_digest(files.read_json(Path(sys.argv[1])))
     job = replace(
@@ -108,6 +108,17 @@ def _run(job: Job, parallel: Parallel, state: RankState) -> None:
     finally:
         log.close()
         task.close()
+
+
+def _hardware(job: Job, parallel: Parallel) -> tuple[dict[str, Any], str]:
+    """Description of this host with the accelerators that its ranks use, and the name of all hosts."""
+    from train_bench.run import system
+
+    own = system.rank_hardware(parallel.device, host=parallel.rank // job.nproc_per_node)
+    ranks = parallel.from_rank_zero(parallel.gather_objects(own)) or [own]
+    machine = system.describe()
+    visible, used = machine["accelerators"], system.used_accelerators(r for r in ranks if r.host == own.host)
+    return machine | {"accelerators": used, "visible_accelerators": visible}, system.platform_of(ranks)
 
 
 def new_task(job: Job) -> Task:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from train_bench.core import software
+
+if TYPE_CHECKING:
+    import torch
 
 GPUS = Path("/proc/driver/nvidia/gpus")
 
@@ -25,7 +30,7 @@ def describe() -> dict[str, Any]:
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "accelerators": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
         if torch
-        else list(_gpus()),
+        else list(_gpus(os.environ)),
         "operating_system": _operating_system(),
         "kernel": platform.release(),
         "python": platform.python_version(),
@@ -41,20 +46,85 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def platform_name(machine: dict[str, Any], *, nodes: int) -> str:
-    """One line that names a machine: hosts, and accelerators or else processors."""
-    accelerators = machine["accelerators"]
+def platform_name(machine: dict[str, Any], *, nodes: int, device: str = "auto") -> str:
+    """One line that names hosts like this one: their visible accelerators, or else their processors. For a program of
+    the user's own, which does not say what it uses; for ranks see `platform_of`."""
+    counted = Counter(machine["accelerators"] if device != "cpu" else ())
+    cores = f"{machine['cores']} cores of {machine['processor']}"
+    return f"{nodes} x ({_counted(counted) if counted else cores})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankHardware:
+    """Hardware of one rank: its host by number, its accelerator by name and by what tells it from others of its host
+    (both None on a CPU), its processor and the CPU cores that it may use."""
+
+    host: int
+    accelerator: str | None
+    identity: str | None
+    processor: str
+    cores: frozenset[int]
+
+
+def rank_hardware(device: torch.device, *, host: int) -> RankHardware:
+    """Hardware of this rank, which computes on `device`."""
+    torch = sys.modules["torch"]
+    on_gpu = device.type == "cuda"
+    index = torch.cuda.current_device() if on_gpu and device.index is None else device.index
+    # A rank that sees one GPU alone calls it 0, whichever it is.
+    uuid = getattr(torch.cuda.get_device_properties(index), "uuid", index) if on_gpu else None
+    return RankHardware(
+        host=host,
+        accelerator=torch.cuda.get_device_name(index) if on_gpu else None,
+        identity=str(uuid) if on_gpu else None,
+        processor=_processor(),
+        cores=frozenset(os.sched_getaffinity(0)),
+    )
+
+
+def used_accelerators(ranks: Iterable[RankHardware]) -> list[str]:
+    """Names of the accelerators that ranks of one host use; two ranks may share one."""
+    return list({rank.identity: rank.accelerator for rank in ranks if rank.accelerator is not None}.values())
+
+
+def platform_of(ranks: Sequence[RankHardware]) -> str:
+    """One line that names the hosts of all ranks by what these use: `2 x (8 x A)`, and `1 x (8 x A) + 1 x (4 x B)` of
+    hosts that differ."""
+    hosts: dict[int, list[RankHardware]] = {}
+    for rank in ranks:
+        hosts.setdefault(rank.host, []).append(rank)
+    named = Counter(_host_name(of_host) for of_host in hosts.values())
+    return " + ".join(f"{count} x ({name})" for name, count in named.items())
+
+
+def _host_name(ranks: Sequence[RankHardware]) -> str:
+    accelerators = Counter(used_accelerators(ranks))
     if accelerators:
-        return f"{nodes} x ({len(accelerators)} x {accelerators[0]})"
-    return f"{nodes} x ({machine['cores']} cores of {machine['processor']})"
+        return _counted(accelerators)
+    cores = len(frozenset().union(*(rank.cores for rank in ranks)))
+    return f"{cores} cores of {ranks[0].processor}"
 
 
-def _gpus() -> Iterator[str]:
-    """GPUs listed by NVIDIA's driver."""
+def _counted(names: Counter[str]) -> str:
+    return " + ".join(f"{count} x {name}" for name, count in names.items())
+
+
+def _gpus(environ: Mapping[str, str]) -> Iterator[str]:
+    """Models of the GPUs that NVIDIA's driver lists and `CUDA_VISIBLE_DEVICES` leaves, which ends at the first word
+    that names none."""
+    models: dict[str, str] = {}
     for path in sorted(GPUS.glob("*/information")):
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("Model:"):
-                yield line.partition(":")[2].strip()
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        if "Model" in fields:
+            models[fields.get("GPU UUID", path.parent.name)] = fields["Model"]
+    words = environ.get("CUDA_VISIBLE_DEVICES")
+    for word in map(str, range(len(models))) if words is None else map(str.strip, words.split(",")):
+        by_number = [model for number, model in enumerate(models.values()) if str(number) == word]
+        by_uuid = [model for uuid, model in models.items() if word and uuid.startswith(word)]
+        if len(found := by_number or by_uuid) != 1:
+            return
+        yield found[0]
 
 
 def _processor() -> str:
