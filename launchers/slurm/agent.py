@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.core.job import Job, read_job
-from train_bench.errors import TrainBenchError
+from train_bench.errors import LaunchError, TrainBenchError
 from train_bench.launchers.slurm.config import Starter
 from train_bench.launchers.slurm.hostlist import expand
 from train_bench.launchers.slurm.rendezvous import rendezvous
@@ -46,9 +46,15 @@ def _torchrun(job: Job) -> dict[str, Any]:
 
 def _horovod(job: Job) -> dict[str, Any]:
     """The hosts of this run: those of the allocation from the first that the script names."""
-    first = int(os.environ.get(FIRST_NODE, "0"))
-    hosts = expand(os.environ["SLURM_JOB_NODELIST"])[first : first + job.nodes]
-    return {"hosts": hosts} if job.nodes > 1 else {}
+    if job.nodes == 1:
+        return {}
+    first, listed = int(os.environ.get(FIRST_NODE, "0")), os.environ["SLURM_JOB_NODELIST"]
+    hosts = expand(listed)[first : first + job.nodes]
+    if len(hosts) < job.nodes:
+        raise LaunchError(
+            f"{job.nodes} hosts from host {first} on are required, but SLURM_JOB_NODELIST={listed} has {len(hosts)}."
+        )
+    return {"hosts": hosts}
 
 
 if __name__ == "__main__":

@@ -13,20 +13,28 @@ from train_bench.launcher import SAFE_PATH, BatchTask, Launch
 from train_bench.launchers.slurm.config import Config
 from train_bench.launchers.slurm.start import FIRST_NODE
 
-# Job states of Slurm (squeue, "JOB STATE CODES") that a job has while it may still run, and the ends that a user
-# tells apart.
+# Job states of Slurm, as its job_state_string() spells them: slurm.h has them all, as base states and flags, of which
+# sacct and scontrol show one. A job has not ended in any but ENDS, in those that a later Slurm adds neither.
 UNDER_WAY = {
-    "PENDING",
-    "CONFIGURING",
-    "RUNNING",
-    "SUSPENDED",
-    "COMPLETING",
-    "REQUEUED",
-    "RESIZING",
-    "STAGE_OUT",
+    "PENDING": "is pending",
+    "CONFIGURING": "is configuring: its nodes boot",
+    "RUNNING": "is running",
+    "SUSPENDED": "is suspended",
+    "STOPPED": "is stopped by a signal",
+    "SIGNALING": "is being signalled",
+    "RESIZING": "is resizing",
+    "COMPLETING": "is completing",
+    "STAGE_OUT": "is staging out data",
+    "REQUEUED": "is requeued",
+    "REQUEUE_FED": "is requeued by the federation",
+    "EXPEDITING": "is checked for an expedited requeue",
+    "REQUEUE_HOLD": "is requeued and held (scontrol release lets it run, scancel ends it)",
+    "SPECIAL_EXIT": "is requeued and held (scontrol release lets it run, scancel ends it)",
+    "RESV_DEL_HOLD": "is held, as its reservation was deleted (scancel ends it)",
 }
 ENDS = {
     "COMPLETED": "is done",
+    "FAILED": "failed",
     "TIMEOUT": "ran into its time limit",
     "DEADLINE": "ran into its deadline",
     "PREEMPTED": "was preempted",
@@ -34,6 +42,7 @@ ENDS = {
     "NODE_FAIL": "lost a node",
     "BOOT_FAIL": "lost a node before it started",
     "OUT_OF_MEMORY": "ran out of memory",
+    "REVOKED": "was revoked, as another cluster of the federation has started it",
 }
 FIELD = re.compile(r"(\w+)=(\S*)")
 
@@ -185,11 +194,9 @@ def _command(run_argv: tuple[str, ...], indices: list[int]) -> str:
 
 
 def _task(name: str, state: str, exit_code: str) -> BatchTask:
-    word = state.split()[0]  # sacct appends the user who cancelled: "CANCELLED by 0"
+    word = state.partition(" ")[0]  # sacct appends the user who cancelled: "CANCELLED by 0"
     code, _, number = exit_code.partition(":")
-    how = ENDS.get(word)
-    if how is None:
-        how = f"failed with exit code {code}" if word == "FAILED" else f"is {word.lower()}"
-        if word == "FAILED" and number not in ("", "0"):
-            how = f"failed with signal {number}"
-    return BatchTask(name=name, ended=word not in UNDER_WAY, good=word == "COMPLETED", how=how)
+    how = ENDS.get(word) or UNDER_WAY.get(word) or f"is in the state {word!r}, which counts as not ended"
+    if word == "FAILED":
+        how = f"failed with exit code {code}" if number in ("", "0") else f"failed with signal {number}"
+    return BatchTask(name=name, ended=word in ENDS, good=word == "COMPLETED", how=how)

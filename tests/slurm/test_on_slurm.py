@@ -10,6 +10,7 @@ from tests import needs
 from tests.command_line import train_bench, wait_for
 from tests.sandbox import ROOT
 from train_bench.cli import sweep
+from train_bench.launchers.slurm.hostlist import expand
 from train_bench.report.sweep import outcome
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
@@ -200,3 +201,8 @@ def test_systems_on_two_partitions_are_evaluated_by_one_command_at_the_same_time
     assert max(began for began, _ in windows) <= min(ended for _, ended in windows)
     history = train_bench("history", f"--store={store}", "--json").stdout
     assert "rack1" in history and "rack2" in history
+
+
+@pytest.mark.parametrize("hostlist", ["r[1-2]n[08-10]-ib,x", "a[1-2]b[3-4]c[5-6]", "n[1-003]"])
+def test_slurm_itself_writes_a_list_of_hosts_out_alike(hostlist):
+    assert slurm("scontrol", "show", "hostnames", hostlist).split() == expand(hostlist)

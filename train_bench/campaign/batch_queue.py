@@ -21,7 +21,9 @@ from train_bench.plan import process
 from train_bench.plan.option import with_folder
 
 PROGRAM = (sys.executable, "-m", "train_bench")
-POLL_SECONDS = 2.0
+POLL_SECONDS, LONGEST_POLL_SECONDS = 2.0, 30.0
+"""Period of asking the batch system, which grows by half while nothing changes: many users ask it."""
+
 SILENCE_SECONDS = 300.0
 
 
@@ -75,10 +77,11 @@ def wait(batch: Batch, folder: Path, tell: Callable[[str], None]) -> None:
     """Wait until the submitted job has ended; report changes of its state."""
     number = str(_handed_over(folder)["job"])
     before: tuple[BatchTask, ...] = ()
-    heard = time.monotonic()
+    heard, pause = time.monotonic(), POLL_SECONDS
     try:
         while not before or not all(task.ended for task in before):
             tasks = _ask(batch, number)
+            pause = POLL_SECONDS if tasks != before else min(1.5 * pause, LONGEST_POLL_SECONDS)
             for task in tasks:
                 if task not in before:
                     tell(f"job {task.name} {task.how}")
@@ -86,7 +89,7 @@ def wait(batch: Batch, folder: Path, tell: Callable[[str], None]) -> None:
                 before, heard = tasks, time.monotonic()
             elif time.monotonic() - heard > SILENCE_SECONDS:
                 raise LaunchError(f"The batch system has not listed job {number} for {SILENCE_SECONDS:g} s.")
-            time.sleep(POLL_SECONDS)
+            time.sleep(pause)
     except KeyboardInterrupt:
         raise Interrupted(
             f"Interrupted; job {number} continues (scancel {number} cancels it). When it has ended: "
