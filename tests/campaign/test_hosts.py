@@ -1,6 +1,8 @@
 """What host 0 and the others tell each other."""
 
 import json
+import platform
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,6 +11,7 @@ from train_bench.campaign import hosts, join
 from train_bench.campaign.hosts import HostsFile
 from train_bench.errors import LogError
 from train_bench.launcher import Death
+from train_bench.run import host_clocks
 
 KILLED = Death(rank=3, how="killed by SIGKILL")
 
@@ -84,3 +87,15 @@ def test_a_run_that_the_plan_has_not_is_a_sentence(begun):
     (folder / "hosts.json").write_text(json.dumps({"state": "running", "launch": "a", "run": 99}))
     with pytest.raises(LogError, match="announces run 99, and the plan has 5 runs"):
         join._follow(begun, None, 1, lambda text: None, None)
+
+
+def test_the_energy_of_a_further_host_is_cut_at_the_times_of_host_0_by_its_own_clock(begun, monkeypatch):
+    job, cut = begun.jobs[0], []
+    host_clocks.write(job, [("host 0", 1000.0), (platform.node(), 1002.5)])
+    announced = [{"launch": "first", "run": 0}, None]
+    monkeypatch.setattr(join, "_next", lambda *of: announced.pop(0))
+    monkeypatch.setattr(join, "_carry_out", lambda *of: ())
+    monkeypatch.setattr(join, "_timed", lambda job: (1_000, 2_000))
+    meter = SimpleNamespace(reads=True, run_over=lambda *of, **named: cut.append((*of[1:], named)))
+    assert join._follow(begun, None, 1, lambda text: None, meter)
+    assert cut == [(1_000, 2_000, {"ahead_ms": 2_500})]

@@ -156,6 +156,27 @@ def differences(taken):
     return {one - first for first in taken for one in taken}
 
 
+@pytest.mark.parametrize("ahead_ms", [3_000, -3_000])
+def test_a_host_whose_clock_is_off_measures_the_same_run_as_host_0(tree, job, monkeypatch, ahead_ms):
+    """Its readings are of three seconds earlier or later; the power log is in host 0's times."""
+    read = Meter(asked(), job.folder, lambda text: None, host=1, hosts=2)
+    true = readings.read
+    monkeypatch.setattr(readings, "read", lambda path: readings.shifted(true(path), ahead_ms))
+    with Load(tree.rapl(), 150):
+        read.begin()
+        further(job, 2, 1)
+        begin = now_ms()
+        wait_for(lambda: len({row.joules for row in true(read._rows).readings if row.time_ms > begin}) > 2)
+        end = now_ms()
+        read.run_over(job, begin, end, ahead_ms=ahead_ms)
+        read.end()
+    events = log.read(job.folder / "power" / "result_0" / "node_1.txt").events
+    times = [event.time_ms for event in events]
+    assert (times[0], times[-1]) == (begin - 1, end + 1)
+    monkeypatch.undo()
+    assert energy._node(events) == pytest.approx(watts_of(job, begin, end, 1), rel=1e-3)
+
+
 def test_hosts_measure_for_themselves_and_their_energies_add_up(tree, job):
     meters = [Meter(asked("50 W"), job.folder, lambda text: None, host=host, hosts=2) for host in (0, 1)]
     record = SimpleNamespace(file=str(job.result_file), minutes=2)

@@ -7,6 +7,7 @@ import torch
 
 from tests.run.fakes import OneRank, job
 from train_bench.errors import LaunchError
+from train_bench.run import host_clocks
 from train_bench.run.handshake import CLOCK_BOUND_SECONDS, Answer, disagreement, handshake
 
 FACTS = {"source": "ab12", "job": "cd34", "torch": "2.15.0"}
@@ -96,3 +97,24 @@ def test_another_job_is_another_answer_and_another_mount_point_is_not(tmp_path):
 
     assert answer() == answer(folder=tmp_path / "elsewhere")
     assert answer() != answer(seed=8)
+
+
+def test_clocks_of_further_hosts_are_kept_as_far_as_they_are_ahead_of_host_0(tmp_path, monkeypatch):
+    class TwoHosts(Ranks):
+        def gather_objects(self, value):
+            return [
+                replace(value, rank=rank, host=f"host{rank // 2}", clock=1000.0 + delay)
+                for rank, delay in enumerate((0.0, 0.002, -2.5, -2.498))
+            ]
+
+    two = job(tmp_path, nodes=2, nproc_per_node=2)
+    handshake(two, TwoHosts(4))
+    assert [host_clocks.ahead_ms(two, host) for host in ("host0", "host1", "other")] == [0, -2500, 0]
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"ahead_seconds": 3}', '{"ahead_seconds": {"host1": "x"}}'])
+def test_clocks_of_a_damaged_file_are_not_shifted(tmp_path, content):
+    one = job(tmp_path)
+    one.ranks_folder.mkdir(parents=True)
+    (one.ranks_folder / "clocks.json").write_text(content)
+    assert host_clocks.ahead_ms(one, "host1") == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from train_bench.launcher import Death, Launcher, LauncherConfig
 from train_bench.observers.limits import RunWatchdog
 from train_bench.plan import discover, process
 from train_bench.plan.plan import Plan
+from train_bench.run import host_clocks
 
 TRUST = "trust=true"
 
@@ -77,7 +79,7 @@ def _follow(plan: Plan, launcher: Launcher, host: int, tell: Callable[[str], Non
         tell(f"{name}: starting")
         died = _carry_out(job, launcher, host, said)
         if read.reads and not died:
-            read.run_over(job, *_timed(job))
+            read.run_over(job, *_timed(job), ahead_ms=host_clocks.ahead_ms(job, platform.node()))
         tell(f"{name}: {'; '.join(str(death) for death in died) or 'finished'}")
         good = good and not died
 

@@ -128,16 +128,18 @@ class Meter:
         """True if a sampler runs."""
         return self._process is not None
 
-    def run_over(self, job: Job, begin_ms: int | None, end_ms: int | None) -> None:
-        """Write the power log of a run whose clock counted from one time to another, if it did."""
+    def run_over(self, job: Job, begin_ms: int | None, end_ms: int | None, *, ahead_ms: int = 0) -> None:
+        """Write the power log of a run whose clock counted from one time to another, if it did. The times are those of
+        host 0, whose wall clock that of this host is ahead of."""
         if begin_ms is not None and end_ms is not None and end_ms > begin_ms:
-            self.write_log(_node_file(job, self._host), begin_ms, end_ms, f"run {job.index + 1}")
+            path = _node_file(job, self._host)
+            self.write_log(path, begin_ms, end_ms, f"run {job.index + 1}", ahead_ms=ahead_ms)
 
-    def write_log(self, path: Path, begin_ms: int, end_ms: int, measured: str) -> None:
+    def write_log(self, path: Path, begin_ms: int, end_ms: int, measured: str, *, ahead_ms: int = 0) -> None:
         """Write the power log of what was `measured` from one time to another, if a sampler runs."""
         if self._process is None:
             return
-        rows = self._until(end_ms + 1)
+        rows = readings.shifted(self._until(end_ms + 1 + ahead_ms), -ahead_ms)
         if not rows.sources:
             return
         why = readings.validate(rows, begin_ms - 1, end_ms + 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,11 @@ def read(path: Path) -> Rows:
             rows.lost = row.get("lost", rows.lost)
             rows.cost = row if "processor_seconds" in row else rows.cost
     return rows
+
+
+def shifted(rows: Rows, by_ms: int) -> Rows:
+    """Rows at other times, those of another host's clock."""
+    return replace(rows, readings=[Row(row.time_ms + by_ms, row.joules) for row in rows.readings])
 
 
 def validate(rows: Rows, begin_ms: int, end_ms: int) -> str | None:

@@ -16,6 +16,7 @@ from train_bench.core import software
 from train_bench.core.job import Job
 from train_bench.errors import LaunchError
 from train_bench.parallel import Parallel
+from train_bench.run import host_clocks
 
 CLOCK_BOUND_SECONDS = 5.0
 """Tolerance between the clocks of two hosts: far above what synchronised hosts and a busy machine show,
@@ -43,6 +44,8 @@ def handshake(job: Job, parallel: Parallel) -> None:
     reason = parallel.from_rank_zero(disagreement(answers) if answers is not None else None)
     if reason is not None:
         raise LaunchError(reason)
+    if answers is not None and job.nodes > 1:
+        host_clocks.write(job, ((answer.host, answer.clock) for answer in answers))
 
 
 def disagreement(answers: Sequence[Answer]) -> str | None:
