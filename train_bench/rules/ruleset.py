@@ -16,6 +16,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ BEST = {
 }
 """Best possible values of the metrics of official rounds; a folder of a benchmark states its own."""
 
-ROUND_FIELDS = {"init_minutes", "factor"}
+ROUND_FIELDS = {"published", "init_minutes", "factor"}
 BENCHMARK_FIELDS = {"name", "runs", "unit", "target"}
 OPTIONAL_FIELDS = {"rounds", "reference", "drop", "counted", "schedule", "rcp_allowance"}
 
@@ -70,6 +71,7 @@ class BenchmarkRules:
     rcp_allowance allowed distance of a mean below the bound of the RCP test, in the benchmark's unit
     rcp_level     level of the one-sided RCP test: the probability that an equal submission fails
     rcp_pruned    whether points that their neighbours make superfluous are left out of it
+    published     first day of the month in which the results of the round were published; None if they are not
     init_minutes  limit of the initialisation by division
     factor_applied whether a score is scaled by the RCP factor
     strict        a run that breaks a rule invalidates the result instead of counting as the slowest, and
@@ -92,6 +94,7 @@ class BenchmarkRules:
     rcp_allowance: float
     rcp_level: float
     rcp_pruned: bool
+    published: date | None
     init_minutes: Mapping[str, float]
     factor_applied: bool
     strict: bool
@@ -316,6 +319,7 @@ def _benchmark(
         rcp_allowance=row.get("rcp_allowance", 0),
         rcp_level=table.get("rcp_level", OFFICIAL_RCP_LEVEL),
         rcp_pruned=table.get("rcp_pruned", True),
+        published=_month(table["rounds"][number]["published"]),
         init_minutes=table["rounds"][number]["init_minutes"],
         factor_applied=table["rounds"][number]["factor"] == "applied",
         strict=table["strict"],
@@ -323,6 +327,10 @@ def _benchmark(
         uncleared_cache_allowed=table["uncleared_cache_allowed"],
         **of_its_kind,
     )
+
+
+def _month(text: str | None) -> date | None:
+    return None if text is None else date.fromisoformat(f"{text}-01")
 
 
 def _threshold(row: Mapping[str, Any]) -> Threshold:
@@ -353,12 +361,11 @@ def package_folder(name: str) -> Path:
 
 def _digest(ruleset: str, number: str, table: Mapping[str, Any], row: Mapping[str, Any]) -> Any:
     """Digest that binds a plan and a verdict to their rules: the round and the row of one benchmark, to which rule
-    files are added. Other benchmarks are not included."""
+    files are added. Other benchmarks and the date of publication are not included."""
     fields = (FAMILY_FIELDS | OWN_FIELDS | {"start"}) - {"rounds"}
+    of_round = {key: value for key, value in table["rounds"][number].items() if key != "published"}
     general = {key: table[key] for key in fields if key in table}
-    return hashlib.sha256(
-        json.dumps([ruleset, table["rounds"][number], general, row], sort_keys=True).encode()
-    )
+    return hashlib.sha256(json.dumps([ruleset, of_round, general, row], sort_keys=True).encode())
 
 
 def _start(table: Mapping[str, Any], row: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -60,21 +60,39 @@ def test_the_good_log_raises_no_question(tmp_path):
     assert not {"date", "initialisation", "first_evaluation", "speed"} & findings(tmp_path, times(1)).keys()
 
 
-@pytest.mark.parametrize(("year", "asked"), [(2023, True), (2025, False)])
-def test_a_date_long_before_the_round_is_asked(year, asked):
-    started_ms = round(datetime(year, 9, 1, tzinfo=UTC).timestamp() * 1000)
-    record, rules = (
-        SimpleNamespace(started_ms=started_ms, file="x"),
-        ruleset.load("training-5.1.0").benchmark("retinanet"),
-    )
-    messages = [one.message for one in _date(record, rules)]
-    assert messages == (
-        [
-            "The run is of September 2023; runs for training-5.1.0 are of November 2024 or later. Was the clock right?"
-        ]
-        if asked
-        else []
-    )
+@pytest.mark.parametrize(
+    ("name", "benchmark", "began"),
+    [
+        ("training-1.0.0", "resnet", (2020, 6)),
+        ("training-5.1.0", "retinanet", (2024, 11)),
+        ("training-6.0.0", "llama31_8b", (2025, 6)),
+        ("training-6.1.0", "llama31_8b", (2025, 11)),
+        ("hpc-3.0.0", "cosmoflow", (2022, 11)),
+    ],
+)
+def test_a_date_more_than_a_year_before_the_round_is_asked(name, benchmark, began):
+    rules, first = ruleset.load(name).benchmark(benchmark), datetime(*began, 1, tzinfo=UTC)
+
+    def asked(started):
+        record = SimpleNamespace(started_ms=round(started.timestamp() * 1000), file="x")
+        return [one.message for one in _date(record, rules)]
+
+    before = first - timedelta(seconds=1)
+    assert asked(first) == []
+    assert asked(before) == [
+        f"The run is of {before:%B %Y}; runs for {name} are of {first:%B %Y} or later. Was the clock right?"
+    ]
+
+
+def test_every_round_has_a_date_and_later_rounds_later_ones():
+    dates = {}
+    for name in ruleset.names():
+        rules = ruleset.load(name)
+        (published,) = {one.published for one in rules.benchmarks.values()}
+        dates.setdefault(name.partition("-")[0], []).append(published)
+    assert set(dates.pop("mini")) == {None}
+    assert dates.keys() == {"training", "hpc"}
+    assert all(of_family == sorted(set(of_family)) for of_family in dates.values())
 
 
 def test_an_initialisation_without_a_duration_is_asked(tmp_path):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 from train_bench.core.digits import significant
 from train_bench.core.finite_number import finite_number
@@ -39,24 +39,6 @@ AHEAD = timedelta(days=1)
 UNITS = {"seconds": 1000.0, "microseconds": 1e-3, "nanoseconds": 1e-6}
 """Milliseconds in a number of another unit."""
 
-PUBLISHED = {
-    "training-1.0.0": (2021, 6),
-    "training-1.1.0": (2021, 12),
-    "training-2.0.0": (2022, 6),
-    "training-2.1.0": (2022, 11),
-    "training-3.0.0": (2023, 6),
-    "training-3.1.0": (2023, 11),
-    "training-4.0.0": (2024, 6),
-    "training-4.1.0": (2024, 11),
-    "training-5.0.0": (2025, 6),
-    "training-5.1.0": (2025, 11),
-    "hpc-1.0.0": (2021, 11),
-    "hpc-2.0.0": (2022, 11),
-    "hpc-3.0.0": (2023, 11),
-}
-"""Year and month in which the results of a round were published. Runs of the corpus are one to two months older; a year
-is allowed."""
-
 
 def check_plausible(case: LogCase) -> Iterator[Finding]:
     """Questions about times of one log."""
@@ -79,7 +61,7 @@ def _date(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
         message = f"run_start has the time {record.started_ms}, which is {when} in milliseconds{guess}."
     elif date > datetime.now(UTC) + AHEAD:
         message = f"The run is of {date:%B %Y}, which is yet to come. Was the clock right?"
-    elif date < (began := _began(rules.ruleset)):
+    elif date < (began := _began(rules.published)):
         message = (
             f"The run is of {date:%B %Y}; runs for {rules.ruleset} are of {began:%B %Y} or later. Was the clock "
             "right?"
@@ -102,9 +84,9 @@ def _unit_of(time_ms: float) -> str | None:
     return next((unit for unit, date in dates if date is not None and FIRST <= date < LAST), None)
 
 
-def _began(ruleset: str) -> datetime:
-    year, month = PUBLISHED.get(ruleset, (FIRST.year + 1, 1))
-    return datetime(year - 1, month, 1, tzinfo=UTC)
+def _began(published: date | None) -> datetime:
+    """Runs of the corpus are one to two months older than their publication; a year is allowed."""
+    return FIRST if published is None else datetime(published.year - 1, published.month, 1, tzinfo=UTC)
 
 
 def _no_initialisation(case: LogCase) -> Iterator[Finding]:
