@@ -2,10 +2,13 @@
 
 import json
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
+from tests.sandbox import ROOT
 from train_bench.core import software
 from train_bench.core.software import install_command
 
@@ -46,3 +49,22 @@ def test_elsewhere_it_is_the_wheel_that_pip_installed(monkeypatch, tmp_path):
 @pytest.mark.parametrize("url", [None, "https://example.org/a.whl", Path("/nowhere/a.whl").as_uri()])
 def test_from_an_index_it_is_the_name(url, monkeypatch, tmp_path):
     assert installed_from(url, monkeypatch, tmp_path) == "pip install 'train-bench[references]'"
+
+
+@pytest.mark.parametrize(
+    ("extra", "name", "refused", "allowed"),
+    [
+        (None, "mlperf-logging", "4.2.0", "4.1.70"),
+        (None, "hydra-core", "1.4.0", "1.3.3"),
+        ("references", "torch", "2.9.1", "2.10.0"),
+        ("deepspeed", "deepspeed", "0.19.3", "0.19.4"),
+        ("deepspeed", "torch", "2.9.1", "2.10.0"),
+        ("horovod", "torch", "2.9.1", "2.10.0"),
+    ],
+)
+def test_versions_without_what_the_code_needs_are_not_installed(extra, name, refused, allowed):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = project["dependencies"] if extra is None else project["optional-dependencies"][extra]
+    (specifier,) = [one.specifier for one in map(Requirement, lines) if one.name == name]
+    assert not specifier.contains(refused)
+    assert specifier.contains(allowed)
