@@ -2,12 +2,13 @@
 
 import json
 import shutil
+import threading
 from dataclasses import replace
 
 import pytest
 
 from tests.fake_campaigns import Diary, FakeLauncher, judged, make
-from train_bench.campaign import reference_point, runner
+from train_bench.campaign import lock, reference_point, runner
 from train_bench.cli.commands import rcp as rcp_command
 from train_bench.core import files
 from train_bench.errors import LogError, RequestError
@@ -399,3 +400,44 @@ def test_the_verb_says_how_sure_points_are_and_runs_nothing(tmp_path, monkeypatc
 def test_what_the_verb_cannot_say_is_refused_in_a_sentence(arguments, sentence):
     with pytest.raises(RequestError, match=sentence):
         rcp_command.main(["--certainty", *arguments])
+
+
+def test_two_campaigns_that_add_their_points_at_once_lose_none(converged, tmp_path, monkeypatch):
+    """The second wants to write between the first one's reading and its writing."""
+    folder, runs, to = converged.jobs[0].folder, judged(converged), tmp_path / "rcp"
+    plan = files.read_json(folder / "plan.json")
+    plan["shared"]["config"]["hyperparameters"]["global_batch_size"] = 128
+    other = tmp_path / "other"
+    other.mkdir()
+    files.write_json(other / "plan.json", plan)
+    files.write_json(other / "system.json", SYSTEM)
+    second = threading.Thread(
+        target=lambda: reference_point.add(runs, other, to, [to], replace=False), daemon=True
+    )
+    whole_records, waits = reference_point._records, threading.Event()
+
+    def records(path):
+        found = whole_records(path)
+        if threading.current_thread() is not second and not second.ident:
+            second.start()
+            waits.wait(60)
+        return found
+
+    class Said:
+        def write(self, text):
+            waits.set()
+
+    monkeypatch.setattr(lock.sys, "stderr", Said())
+    monkeypatch.setattr(reference_point, "_records", records)
+    second_write = reference_point._write
+
+    def written(*of, **named):
+        path = second_write(*of, **named)
+        if threading.current_thread() is second:
+            waits.set()
+        return path
+
+    monkeypatch.setattr(reference_point, "_write", written)
+    path = reference_point.add(runs, folder, to, [to], replace=True)
+    second.join(60)
+    assert list(json.loads(path.read_text())) == ["resnet_mini_ref_64", "resnet_mini_ref_128"]

@@ -119,3 +119,39 @@ def test_an_object_that_may_be_anything_is_empty_unless_it_is_one(tmp_path, cont
     elif content is not None:
         path.write_bytes(content)
     assert files.read_object(path) == ({"a": 1} if content == b'{"a": 1}' else {})
+
+
+def synced(monkeypatch):
+    """Paths that are written to disk from now on, and renames, in order."""
+    seen, true_sync, true_replace = [], os.fsync, Path.replace
+
+    def fsync(descriptor):
+        seen.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        true_sync(descriptor)
+
+    def replace(path, target):
+        seen.append(f"{path.name} -> {Path(target).name}")
+        return true_replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", replace)
+    return seen
+
+
+def test_a_file_and_its_name_are_on_disk_once_it_is_written(tmp_path, monkeypatch):
+    seen = synced(monkeypatch)
+    files.write(tmp_path / "a.json", "{}")
+    assert seen == ["a.json.part", "a.json.part -> a.json", tmp_path.name]
+
+
+def test_a_folder_that_cannot_be_synced_costs_no_file(tmp_path, monkeypatch):
+    true = os.fsync
+
+    def fsync(descriptor):
+        if Path(f"/proc/self/fd/{descriptor}").readlink() == tmp_path:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        true(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    files.write(tmp_path / "a.json", "{}")
+    assert (tmp_path / "a.json").read_text() == "{}"

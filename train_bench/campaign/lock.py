@@ -59,7 +59,7 @@ def alone(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            sys.stderr.write(f"waiting for another process that prepares {folder}\n")
+            sys.stderr.write(f"waiting for another process that writes in {folder}\n")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from train_bench.campaign import lock
 from train_bench.core import files
 from train_bench.core.job import jobs_of
 from train_bench.errors import LogError, RequestError
@@ -128,6 +129,22 @@ def add(
     if problems:
         raise LogError(f"{folder} gives no reference convergence point. {' '.join(problems)}")
     record = _record(judged, plan, files.read_json(folder / "system.json"))
+    written, name = _file(to, plan["ruleset"], plan["reference"]), _name(record["Benchmark"], record["BS"])
+    if append:
+        written, _ = _to_append_to(rcp_folders, plan["ruleset"], plan["reference"], name)
+    with lock.alone(written.parent):  # another campaign may add its point to the file now
+        return _write(record, plan, to, rcp_folders, replace=replace, append=append)
+
+
+def _write(
+    record: dict[str, Any],
+    plan: Mapping[str, Any],
+    to: Path,
+    rcp_folders: Sequence[Path],
+    *,
+    replace: bool,
+    append: bool,
+) -> Path:
     path, name = _file(to, plan["ruleset"], plan["reference"]), _name(record["Benchmark"], record["BS"])
     if append:
         found, earlier = _to_append_to(rcp_folders, plan["ruleset"], plan["reference"], name)

@@ -378,6 +378,7 @@ def _name_log(job: Job) -> None:
         with contextlib.suppress(OSError), files.opened(job.partial_log) as file:
             os.fsync(file.fileno())
         job.partial_log.replace(job.result_file)
+        files.sync_folder(job.folder)
     except OSError as error:
         raise files.cannot_write(job.result_file, error) from error
 

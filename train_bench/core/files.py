@@ -35,8 +35,26 @@ def write(path: Path, text: str) -> None:
             file.write(text.encode("utf-8", errors="backslashreplace"))
             file.flush()
             os.fsync(file.fileno())
+        sync_folder(path.parent)
     except OSError as error:
         raise cannot_write(path, error) from error
+
+
+def sync_file(path: Path) -> None:
+    """Write the content of a file to disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Write the names in a folder to disk, so that a renamed file has its name after a power failure. File systems
+    that cannot do this are left alone."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 @contextlib.contextmanager

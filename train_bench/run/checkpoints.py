@@ -6,7 +6,6 @@ whenever the run ends, and read by the ranks of the next start.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -70,7 +69,8 @@ class Checkpoints:
         task.save(self._folder / generation)
         if self._parallel.rank == 0:
             for path in (self._folder / generation).iterdir():
-                _to_disk(path)
+                files.sync_file(path)
+            files.sync_folder(self._folder / generation)
             files.write_json(self._folder / "latest.json", self._latest)
         self._parallel.barrier()
         log.checkpoint_stop(mark)
@@ -79,8 +79,3 @@ class Checkpoints:
 
 def _read(path: Path) -> Any:
     return files.read_json(path) if path.exists() else None
-
-
-def _to_disk(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())

@@ -117,7 +117,9 @@ def _write(path: Path, named: Mapping[str, torch.Tensor]) -> str:
             metadata={"format": "pt"},  # one entry: the order of several would vary
         )
         part.chmod(path.parent.stat().st_mode & 0o666)  # it was created readable by its owner alone
+        files.sync_file(part)
         part.replace(path)
+        files.sync_folder(path.parent)
     finally:
         part.unlink(missing_ok=True)
     return files.digest(path)
