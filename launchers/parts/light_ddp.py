@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-
 ASKED = "torch._dynamo.utils.get_optimize_ddp_mode"
 """What the constructor asks the compiler."""
 

@@ -1,10 +1,12 @@
 """Of several processes that want the same run, one carries it out and the others are refused."""
 
+import errno
 import json
 import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -64,6 +66,48 @@ def test_the_lock_of_another_host_is_respected_and_named(begun):
     ):
         run(begun)
     assert not list(begun.jobs[0].folder.glob("result_*"))
+
+
+HERE = lock._machine()
+NAMES = {"pid": 7, "host": "a container of before"}
+
+
+@pytest.mark.parametrize("numbers", [HERE["numbers"], "pid:[1]"])
+def test_the_lock_of_a_container_that_was_killed_on_this_machine_is_taken_over(begun, numbers):
+    write_lock(begun, 3, **NAMES, boot=HERE["boot"], numbers=numbers)
+    assert lock.is_held(lock_of(begun, 3)) == (numbers == HERE["numbers"] and Path("/proc/7").exists())
+    run(begun)
+    assert judged(begun).score.valid
+
+
+def test_the_lock_of_a_container_that_runs_on_this_machine_is_respected(begun):
+    with lock.held(lock_of(begun, 3), "Run 4"):
+        write_lock(begun, 3, **NAMES, boot=HERE["boot"], numbers="pid:[1]")
+        assert lock.is_held(lock_of(begun, 3))
+        with pytest.raises(RequestError, match="process 7 on a container of before; wait for it, or end it"):
+            run(begun)
+
+
+def test_the_lock_of_a_process_of_before_this_machine_was_started_again_is_taken_over(begun):
+    write_lock(begun, 3, pid=os.getpid(), host=socket.gethostname(), boot="before", numbers=HERE["numbers"])
+    assert not lock.is_held(lock_of(begun, 3))
+    run(begun)
+    assert judged(begun).score.valid
+
+
+def test_without_locks_of_the_file_system_a_process_of_another_container_is_not_taken_for_dead(
+    begun, monkeypatch
+):
+    def flock(file, how):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(lock.fcntl, "flock", flock)
+    write_lock(begun, 3, pid=2**22 - 1, host="other", boot=HERE["boot"], numbers="pid:[1]")
+    with pytest.raises(RequestError, match=r"if it no longer exists, remove .*lock"):
+        run(begun)
+    write_lock(begun, 3, pid=2**22 - 1, host="other", **HERE)
+    run(begun)
+    assert judged(begun).score.valid
 
 
 def test_runs_that_others_carry_out_do_not_keep_the_rest_from_being_run(begun):

@@ -4,7 +4,6 @@ reads joules since its first reading."""
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
 import os
 import re
@@ -12,12 +11,12 @@ import select
 import shlex
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from train_bench.core.parent_death import ending_with_parent
 from train_bench.energy.readings import COMMAND
 
 LINE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(W|J)\s*", re.ASCII)
@@ -26,7 +25,6 @@ LINE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(W|J)\s*", re.ASCII)
 COMMAND_GRAMMAR = "each line has to be NUMBER W (current power) or NUMBER J (cumulative energy)"
 
 LARGEST_LINE_BYTES = 1_000
-PR_SET_PDEATHSIG = 1
 
 
 class CounterLost(Exception):
@@ -97,7 +95,7 @@ class Command:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
-                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+                preexec_fn=ending_with_parent(signal.SIGKILL),
             )
         except OSError as error:
             raise CounterLost(
@@ -298,7 +296,3 @@ def _number(path: Path) -> float | None:
 def joules(counters: Sequence[Counter]) -> list[float]:
     """Joules of each source, now. Raises `CounterLost`."""
     return [counter.joules(time.monotonic()) for counter in counters]
-
-
-def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

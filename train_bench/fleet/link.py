@@ -18,9 +18,9 @@ from typing import Any
 from train_bench.core import files
 from train_bench.core.escape import plain, plain_value
 from train_bench.core.excerpt import shorten
+from train_bench.core.parent_death import ending_with_parent
 from train_bench.errors import LaunchError
 from train_bench.launcher import SAFE_PATH
-from train_bench.plan.process import end_with_parent
 
 LONGEST_LINE = 2**18
 """Size limit of one answer in bytes; facts take some two thousand."""
@@ -51,7 +51,7 @@ class Link:
                     stdout=subprocess.PIPE,
                     stderr=stderr,
                     start_new_session=True,
-                    preexec_fn=end_with_parent,
+                    preexec_fn=ending_with_parent(signal.SIGTERM),
                 )
             except OSError as error:
                 raise NodeLost(f"{argv[0]} could not be started: {error.strerror}") from error

@@ -26,6 +26,7 @@ from typing import Any
 from train_bench.core import files, plugins
 from train_bench.core.excerpt import last_words
 from train_bench.core.job import PLAN_DIGEST, Command, Job, plan_digest, read_job
+from train_bench.core.parent_death import end_with_parent
 from train_bench.core.signals import ENDING
 from train_bench.errors import LaunchError, TrainBenchError
 from train_bench.own_trainer import leftovers, observation
@@ -39,11 +40,9 @@ from train_bench.run import caches, system
 from train_bench.run.rank_environment import VARIABLES, local_rank, rank_and_size
 from train_bench.run.rank_state import (
     PR_SET_CHILD_SUBREAPER,
-    PR_SET_PDEATHSIG,
     RankState,
     arrive,
     end_process,
-    end_with_parent,
     flush,
 )
 
@@ -274,12 +273,10 @@ def _started(
 ) -> subprocess.Popen[bytes]:
     """The program in a process group of its own, writing where this process writes unless its output is `piped`."""
     argv = command.filled(values)
-    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
     def end_with_us() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
-        if libc is not None:
-            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        end_with_parent()
 
     try:
         return subprocess.Popen(

@@ -6,7 +6,6 @@ energy of a host (`energy/`), the ways to the nodes of a fleet (`fleet/link.py`)
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
@@ -17,13 +16,13 @@ from pathlib import Path
 
 from train_bench.core import files
 from train_bench.core.job import Job
+from train_bench.core.parent_death import ending_with_parent
 from train_bench.errors import LaunchError
 from train_bench.launcher import SAFE_PATH, Launch
 
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
-PR_SET_PDEATHSIG = 1
 TAIL_BYTES = 2**22
 """End of standard error, where launchers report which rank died."""
 
@@ -75,7 +74,7 @@ def carry_out(
                 stdout=stdout,
                 stderr=stderr,
                 start_new_session=True,
-                preexec_fn=end_with_parent,
+                preexec_fn=ending_with_parent(signal.SIGTERM),
             )
         except OSError as error:
             raise LaunchError(f"{launch.argv[0]} could not be started: {error.strerror}.") from error
@@ -135,7 +134,7 @@ def run_through(argv: tuple[str, ...], stderr: Path | None, env: Mapping[str, st
             stdin=subprocess.DEVNULL,
             stderr=errors,
             start_new_session=True,  # so that Ctrl-C reaches it once, through this process
-            preexec_fn=end_with_parent,
+            preexec_fn=ending_with_parent(signal.SIGTERM),
         ) as process,
     ):
         try:
@@ -170,9 +169,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
-
-
-def end_with_parent() -> None:
-    """Have the kernel end a new process with its parent, before its program starts (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from train_bench.core import files, plugins
 from train_bench.core.job import PLAN_DIGEST, Job, plan_digest, read_job
+from train_bench.core.parent_death import end_with_parent
 from train_bench.errors import TrainBenchError
 from train_bench.parallel import Parallel
 from train_bench.run.freed_memory import keep_freed_memory
-from train_bench.run.rank_state import RankState, arrive, end_process, end_with_parent
+from train_bench.run.rank_state import RankState, arrive, end_process
 from train_bench.run.watchdog import RankWatchdog
 from train_bench.task import BenchmarkConfig, Task
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import platform
@@ -15,15 +14,8 @@ from typing import NoReturn
 from train_bench.core.job import Job
 from train_bench.core.signals import handle_ending
 
-PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 SECONDS_BEHIND_A_KILLED_RANK = 1.5
-
-
-def end_with_parent() -> None:
-    """Have the kernel kill this process when its parent dies (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def end_process(exit_code: int = 0) -> NoReturn:

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from train_bench.core import files
+from train_bench.core.parent_death import end_with_parent
 from train_bench.errors import TrainBenchError
-from train_bench.run.rank_state import end_process, end_with_parent
+from train_bench.run.rank_state import end_process
 
 if TYPE_CHECKING:
     from train_bench.startup.models import Loader, Model, ReferenceModel, SyntheticModel
