@@ -9,9 +9,9 @@ import pytest
 from tests.run.fakes import job
 from train_bench.campaign import hosts, join
 from train_bench.campaign.hosts import HostsFile
+from train_bench.core import host_clocks
 from train_bench.errors import LogError
 from train_bench.launcher import Death
-from train_bench.run import host_clocks
 
 KILLED = Death(rank=3, how="killed by SIGKILL")
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tests.run.fakes import OneRank, job
+from train_bench.core import host_clocks
 from train_bench.errors import LaunchError
-from train_bench.run import host_clocks
 from train_bench.run.handshake import CLOCK_BOUND_SECONDS, Answer, disagreement, handshake
 
 FACTS = {"source": "ab12", "job": "cd34", "torch": "2.15.0"}

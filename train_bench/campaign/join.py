@@ -13,7 +13,7 @@ from typing import Any
 
 from train_bench.campaign import command_trust, hosts, lock, preflight, runner
 from train_bench.campaign.failures import deaths
-from train_bench.core import files
+from train_bench.core import files, host_clocks
 from train_bench.core.address import refuse_address
 from train_bench.core.job import Job
 from train_bench.energy.meter import Meter
@@ -22,7 +22,6 @@ from train_bench.launcher import Death, Launcher, LauncherConfig
 from train_bench.observers.limits import RunWatchdog
 from train_bench.plan import discover, process
 from train_bench.plan.plan import Plan
-from train_bench.run import host_clocks
 
 TRUST = "trust=true"
 

@@ -12,11 +12,10 @@ from dataclasses import asdict, dataclass
 
 import torch
 
-from train_bench.core import software
+from train_bench.core import host_clocks, software
 from train_bench.core.job import Job
 from train_bench.errors import LaunchError
 from train_bench.parallel import Parallel
-from train_bench.run import host_clocks
 
 CLOCK_BOUND_SECONDS = 5.0
 """Tolerance between the clocks of two hosts: far above what synchronised hosts and a busy machine show,
