@@ -319,7 +319,7 @@ def test_by_itself_a_program_has_to_say_what_it_is(tmp_path):
 
 
 def test_rank_1_follows_rank_0_and_writes_nothing(tmp_path):
-    told = iter([None, None, 0.9])  # what rank 0 said: two barriers, and its evaluation
+    told = iter([None] * 4 + [0.9])  # what rank 0 said: four barriers, and its evaluation
 
     def broadcast(value):
         of_rank_0 = next(told)

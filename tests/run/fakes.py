@@ -157,3 +157,33 @@ def job(folder: Path, **changes) -> Job:
         "folder": folder,
     }
     return Job(**(values | changes))
+
+
+class TracedRanks(OneRank):
+    """A rank that writes its collectives into `trace`. With `first`, a list, rank 0 answers with these values in turn."""
+
+    def __init__(self, trace: list[str], *, rank: int = 0, local_rank: int | None = None, size: int = 2) -> None:
+        self.trace, self.rank, self.size = trace, rank, size
+        self.data_rank, self.local_rank = rank, rank if local_rank is None else local_rank
+        self.first: list | None = None
+
+    def barrier(self) -> None:
+        self.trace.append("barrier")
+
+    def from_rank_zero(self, value):
+        self.trace.append("from rank 0")
+        return value if self.first is None else self.first.pop(0)
+
+    def gather_objects(self, value):
+        self.trace.append("gather")
+        return [value] * self.size if self.rank == 0 else None
+
+
+class TracedLog:
+    """A log that writes the names of its lines into `trace`."""
+
+    def __init__(self, trace: list[str]) -> None:
+        self.trace = trace
+
+    def __getattr__(self, name: str):
+        return lambda *args, **kwargs: self.trace.append(f"log {name}")

@@ -221,15 +221,14 @@ class Benchmark:
         self._begun("init_stop").init_stop()
 
     def run_start(self, train_samples: int | None = None, eval_samples: int | None = None) -> None:
-        """Start the clock; data may be read from here on. The sizes are those of the data sets. Raises `RequestError`
-        where a value that the round requires was not announced."""
+        """Start the clock once every rank is here; data may be read from here on, on every rank. The sizes are those of
+        the data sets. Raises `RequestError` where a value that the round requires was not announced."""
         from train_bench.run import processors
 
         clock = self._begun("run_start")
         self._refuse_missing({"train_samples": train_samples, "eval_samples": eval_samples})
         marks = self._job.schedule(self._announced).marks()
-        self._started_with = processors.read_cpu_times()
-        clock.run_start(marks)
+        self._started_with = clock.run_start(marks, processors.read_cpu_times)
         self._train_samples = train_samples
         assert self._log is not None
         self._log.sizes(train_samples, eval_samples)

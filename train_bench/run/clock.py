@@ -10,7 +10,7 @@ A reference uses it through `timed_run.py`, any other program through `train_ben
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from train_bench.errors import LaunchError, OutOfOrder
@@ -91,11 +91,18 @@ class Clock:
         self._ranks.barrier()
         self._log.init_stop()
 
-    def run_start(self, marks: Sequence[Mark]) -> None:
-        """Start the clock; quality is evaluated at the `marks`."""
+    def run_start(self, marks: Sequence[Mark], read_counters: Callable[[], T]) -> T:
+        """Start the clock once every rank is here with an idle device; quality is evaluated at the `marks`. No rank
+        returns before rank 0 has logged the line, so that none touches data before it; this wait is timed. Returns what
+        `read_counters` gave just before the clock, which it may not be charged to."""
+        self.refuse_unless_due("run_start")
+        self._ranks.barrier()
+        counters = read_counters()
         self._say("run_start")
         self._marks = list(marks)
         self._log.run_start()
+        self._ranks.barrier()
+        return counters
 
     def go_on(self, marks: Sequence[Mark]) -> None:
         """Continue a run after a restart: the clock has been running since the first start; the `marks` remain."""

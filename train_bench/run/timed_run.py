@@ -36,20 +36,19 @@ def timed_run(
     """
     clock = Clock(log, parallel, job.target, whose=f"The reference {job.reference}")
     kept = weights.require_export(task, job) if job.keep_weights else None
-    if checkpoints is None or not checkpoints.failed_ms:
-        wanted = job.drop_caches and parallel.local_rank == 0
-        log.cache_clear(caches.drop(wanted=wanted, command=job.drop_caches_command))
-        log.announce({**job.announcement, **job.config["hyperparameters"]}, seed=job.seed)
-        clock.init_start()
-        task.build(job.seed, parallel)
-        log.initialized(task.initialized_tensors())
-        clock.init_stop()
-        before = processors.read_cpu_times()
-        clock.run_start(job.schedule.marks())
-    else:
-        before = processors.read_cpu_times()
-        clock.go_on(checkpoints.restore(task, log))
     try:
+        if checkpoints is None or not checkpoints.failed_ms:
+            wanted = job.drop_caches and parallel.local_rank == 0
+            log.cache_clear(caches.drop(wanted=wanted, command=job.drop_caches_command))
+            log.announce({**job.announcement, **job.config["hyperparameters"]}, seed=job.seed)
+            clock.init_start()
+            task.build(job.seed, parallel)
+            log.initialized(task.initialized_tensors())
+            clock.init_stop()
+            before = clock.run_start(job.schedule.marks(), processors.read_cpu_times)
+        else:
+            before = processors.read_cpu_times()
+            clock.go_on(checkpoints.restore(task, log))
         facts = task.open_data()
         if checkpoints is None or checkpoints.begin(log):
             log.data(facts)
