@@ -9,7 +9,7 @@ from tests import needs
 from tests.run.fakes import job
 from train_bench.core.job import Device, Precision
 from train_bench.errors import LaunchError
-from train_bench.launchers.parts.ddp import TorchParallel
+from train_bench.launchers.parts.ddp import TorchParallel, _set_matmul_precision
 
 
 def model_and_optimizer():
@@ -76,6 +76,28 @@ def test_images_are_in_channels_last_but_for_fp32_on_a_gpu():
     for parallel.precision in Precision:
         found[parallel.precision.name] = parallel.channels_last
     assert found == {"fp32": False, "tf32": True, "bf16": True, "fp16": True}
+
+
+@pytest.fixture
+def _matmul_precision_as_before():
+    matmul, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    yield
+    torch.set_float32_matmul_precision(matmul)
+    torch.backends.cudnn.allow_tf32 = convolutions
+
+
+@pytest.mark.parametrize("precision", [one for one in Precision if one is not Precision.tf32])
+@pytest.mark.usefixtures("_matmul_precision_as_before")
+def test_only_precision_tf32_rounds_fp32_to_tf32(precision):
+    """In fp32, and where the others compute in fp32: whatever torch's defaults are, and those of convolutions are tf32."""
+    torch.set_float32_matmul_precision("high")
+    alone(precision=precision)
+    assert torch.get_float32_matmul_precision() == "highest"
+    torch.backends.cudnn.allow_tf32 = True
+    _set_matmul_precision(precision, torch.device("cuda", 0))
+    assert not torch.backends.cudnn.allow_tf32
+    _set_matmul_precision(Precision.tf32, torch.device("cuda", 0))
+    assert torch.get_float32_matmul_precision() == "high" and torch.backends.cudnn.allow_tf32
 
 
 def test_tf32_is_refused_on_a_cpu():

@@ -1,15 +1,20 @@
-"""What a rank leaves behind for whoever finds it dead."""
+"""What a rank does from its first line to its last, and what it leaves behind for whoever finds it dead."""
 
 import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from tests.fake_campaigns import make
-from tests.run.fakes import job
+from tests.run.fakes import OneRank, TracedRanks, job
 from train_bench.campaign import runner
+from train_bench.core import plugins
+from train_bench.core.job import plan_digest
+from train_bench.run import events, handshake, rank, system, timed_run
 
 PROGRAM = """
 import sys
@@ -51,3 +56,121 @@ def test_a_rank_that_cannot_join_says_why_where_its_parent_looks(tmp_path):
     (arrived,) = (planned.jobs[0].ranks_folder / "arrived").iterdir()
     assert ended.returncode == 1
     assert json.loads(arrived.read_text()) == {"error": "1 ranks were requested, but srun started 3."}
+
+
+CORES = 12
+
+
+class Joined(TracedRanks):
+    """A rank that tells what was promised to it when it joins, and when it leaves."""
+
+    device = "cpu"
+
+    def leave(self):
+        self.trace.append("leave")
+
+    def __getattr__(self, name):
+        return None
+
+
+@pytest.fixture
+def trace(monkeypatch):
+    """What `main` does with the process, torch and the other ranks, in this process, on a host with 12 cores."""
+    trace = []
+    for name in ("end_with_parent", "keep_freed_memory", "end_process"):
+        monkeypatch.setattr(rank, name, lambda name=name: trace.append(name))
+    monkeypatch.setattr(rank, "arrive", lambda job: trace.append("arrive"))
+    monkeypatch.setattr(
+        rank, "RankState", lambda job, number: SimpleNamespace(write=trace.append, fail=trace.append)
+    )
+    monkeypatch.setattr(sys, "argv", ["rank", "plan.json", "0"])
+    monkeypatch.setattr(system, "cores", lambda: CORES)
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: trace.append(f"{count} threads"))
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda wanted: trace.append("deterministic"))
+    monkeypatch.setattr(handshake, "handshake", lambda job, parallel: trace.append("handshake"))
+    monkeypatch.setattr(plugins, "module_of", lambda *args: "launcher")
+    monkeypatch.setattr(rank, "new_task", lambda job: SimpleNamespace(close=lambda: trace.append("close")))
+    monkeypatch.setitem(
+        sys.modules,
+        "launcher.parallel",
+        SimpleNamespace(join=lambda job: (trace.append("join"), Joined(trace))[1]),
+    )
+    return trace
+
+
+def carried_out(monkeypatch, trace, planned):
+    monkeypatch.setattr(rank, "read_job", lambda path, index: planned)
+    rank.main(lambda job, task, parallel: trace.append("work"))
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("ranks", "wanted", "given"),
+    [(1, None, 12), (2, None, 6), (3, None, 4), (5, None, 2), (16, None, 1), (3, 7, 7), (1, 1, 1)],
+)
+def test_a_rank_computes_with_the_threads_that_were_planned_or_its_share_of_the_hosts_cores(
+    tmp_path, monkeypatch, trace, ranks, wanted, given
+):
+    planned = job(tmp_path, nproc_per_node=ranks, nodes=2, threads_per_rank=wanted)
+    assert [one for one in carried_out(monkeypatch, trace, planned) if "threads" in one] == [
+        f"{given} threads"
+    ]
+
+
+def test_no_rank_works_before_all_have_shaken_hands_and_each_leaves_the_group_before_it_ends(
+    tmp_path, monkeypatch, trace
+):
+    assert carried_out(monkeypatch, trace, job(tmp_path)) == [
+        *("end_with_parent", "keep_freed_memory", "arrive", f"{CORES} threads"),
+        *("join", "handshake", "work", "finished", "close", "leave", "end_process"),
+    ]
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_operators_are_deterministic_before_the_rank_joins_where_the_plan_says_so(
+    tmp_path, monkeypatch, trace, wanted
+):
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    carried_out(monkeypatch, trace, job(tmp_path, deterministic=wanted))
+    assert ("deterministic" in trace[: trace.index("join")]) is wanted
+    assert torch.backends.cudnn.benchmark is not wanted
+    assert os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None) == (":4096:8" if wanted else None)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("failed_ms", [0, 5_000_000_000_000])
+def test_rank_0_alone_has_a_log_whose_clock_goes_on_behind_an_earlier_start(
+    tmp_path, monkeypatch, number, failed_ms
+):
+    given = {}
+
+    def timed(task, planned, parallel, log, *, stopped, checkpoints):
+        given.update(log=log, job=planned)
+        stopped()
+
+    monkeypatch.setattr(timed_run, "timed_run", timed)
+    monkeypatch.setattr(rank, "_task", lambda job, config: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(
+        rank,
+        "_config",
+        lambda job: SimpleNamespace(hyperparameters=SimpleNamespace(logged=lambda: {"momentum": 1})),
+    )
+    monkeypatch.setattr(rank, "_checkpoints", lambda job, parallel: SimpleNamespace(failed_ms=failed_ms))
+    monkeypatch.setattr(
+        events, "Log", lambda path, clock: SimpleNamespace(path=path, clock=clock, close=lambda: None)
+    )
+    plan = tmp_path / "plan.json"
+    plan.write_text("{}")
+    monkeypatch.setattr(sys, "argv", ["rank", str(plan), "0"])
+    states, parallel = [], OneRank()
+    parallel.rank = number
+    rank._run(job(tmp_path), parallel, SimpleNamespace(write=states.append))
+    partial = job(tmp_path).partial_log
+    assert given["log"].path == (partial if number == 0 else None)
+    assert partial.exists() is (number == 0 and not failed_ms), "claimed once, by rank 0"
+    assert (tmp_path / "system.json").exists() is (number == 0)
+    assert (given["log"].clock() >= failed_ms > 0) is (failed_ms > 0)
+    assert states == ["finished"]
+    assert given["job"].config["hyperparameters"] == {"momentum": 1}
+    assert given["job"].announcement["plan_digest"] == plan_digest({})

@@ -47,11 +47,9 @@ def main(work: Work | None = None) -> None:
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # read when a GPU is first used
     import torch
 
-    from train_bench.run import system
     from train_bench.run.handshake import handshake
 
-    threads = job.threads_per_rank or max(1, system.cores() // job.nproc_per_node)
-    torch.set_num_threads(threads)
+    torch.set_num_threads(threads_of(job))
     if job.deterministic:
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.benchmark = False
@@ -80,6 +78,13 @@ def main(work: Work | None = None) -> None:
     parallel.leave()
     watchdog.stop()
     end_process()
+
+
+def threads_of(job: Job) -> int:
+    """CPU threads of a rank: as many as are planned, else its share of the host's cores."""
+    from train_bench.run import system
+
+    return job.threads_per_rank or max(1, system.cores() // job.nproc_per_node)
 
 
 def _run(job: Job, parallel: Parallel, state: RankState) -> None:
