@@ -162,7 +162,9 @@ def job(folder: Path, **changes) -> Job:
 class TracedRanks(OneRank):
     """A rank that writes its collectives into `trace`. With `first`, a list, rank 0 answers with these values in turn."""
 
-    def __init__(self, trace: list[str], *, rank: int = 0, local_rank: int | None = None, size: int = 2) -> None:
+    def __init__(
+        self, trace: list[str], *, rank: int = 0, local_rank: int | None = None, size: int = 2
+    ) -> None:
         self.trace, self.rank, self.size = trace, rank, size
         self.data_rank, self.local_rank = rank, rank if local_rank is None else local_rank
         self.first: list | None = None

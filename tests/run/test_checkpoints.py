@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from tests.run.fakes import CountingClock, FakeTask, OneRank, job
+from tests.run.fakes import CountingClock, FakeTask, OneRank, TracedLog, TracedRanks, job
 from tests.run.test_timed_run import keys, lines, only
 from train_bench.core import files
+from train_bench.run import checkpoints as checkpoints_module
 from train_bench.run.checkpoints import Checkpoints
 from train_bench.run.events import Log
 from train_bench.run.timed_run import timed_run
@@ -112,3 +113,59 @@ def test_the_log_of_a_start_that_fails_stays_open(tmp_path):
     with pytest.raises(ValueError, match="evaluate"):
         start(tmp_path, FakeTask(QUALITIES, CountingClock(), fail_in="evaluate"))
     assert only(lines(tmp_path), "run_stop") == []
+
+
+@pytest.mark.parametrize(
+    ("rank", "own_seconds", "due_on_rank_0", "saved"),
+    [(0, 40, True, True), (0, 20, False, False), (1, 20, True, True), (1, 40, False, False)],
+)
+def test_rank_0_decides_on_every_rank_whether_a_checkpoint_is_due(
+    tmp_path, rank, own_seconds, due_on_rank_0, saved
+):
+    """Ranks that decided by their own clocks would wait for each other for ever."""
+    now, trace = [0.0], []
+    planned = job(tmp_path, checkpoint_seconds=30.0)
+    ranks = TracedRanks(trace, rank=rank)
+    checkpoints = Checkpoints(planned, ranks, lambda: now[0])
+    task, log = FakeTask([]), TracedLog(trace)
+    task.diary = trace
+    checkpoints.begin(log)
+    now[0] = own_seconds
+    del trace[:]
+    ranks.first = [due_on_rank_0]
+    checkpoints.save_if_due(task, log, planned.schedule.marks()[0], 100)
+    assert trace[0] == "from rank 0"
+    assert ("save" in trace) is ("barrier" in trace) is saved
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_checkpoint_counts_when_all_ranks_have_written_and_its_files_are_on_the_disk(
+    tmp_path, monkeypatch, rank
+):
+    trace = []
+    planned = job(tmp_path, checkpoint_seconds=0.0)
+    ranks = TracedRanks(trace, rank=rank)
+    checkpoints = Checkpoints(planned, ranks)
+    task, log = FakeTask([]), TracedLog(trace)
+    task.diary = trace
+    monkeypatch.setattr(checkpoints_module, "_to_disk", lambda path: trace.append(f"{path.name} to the disk"))
+    write = lambda path, content: trace.append(f"{path.name} names {content['generation']}")  # noqa: E731
+    monkeypatch.setattr(files, "write_json", write)
+    del trace[:]
+    first, second = planned.schedule.marks()[:2]
+    checkpoints.save_if_due(task, log, first, 100)
+    checkpoints.save_if_due(task, log, second, 200)
+    of_rank_0 = [["fake.json to the disk", f"latest.json names {name}"] for name in "ab"]
+    expected = [
+        [
+            "from rank 0",
+            "log checkpoint_start",
+            "save",
+            *(own if rank == 0 else []),
+            "barrier",
+            "log checkpoint_stop",
+        ]
+        for own in of_rank_0
+    ]
+    assert trace == [*expected[0], *expected[1]]
+    assert sorted(path.name for path in planned.checkpoints_folder.iterdir()) == ["a", "b"]
