@@ -89,7 +89,7 @@ def _matmul_precision_as_before():
 @pytest.mark.parametrize("precision", [one for one in Precision if one is not Precision.tf32])
 @pytest.mark.usefixtures("_matmul_precision_as_before")
 def test_only_precision_tf32_rounds_fp32_to_tf32(precision):
-    """In fp32, and where the others compute in fp32: whatever torch's defaults are, and those of convolutions are tf32."""
+    """Whatever torch's defaults are: those of convolutions are tf32."""
     torch.set_float32_matmul_precision("high")
     alone(precision=precision)
     assert torch.get_float32_matmul_precision() == "highest"

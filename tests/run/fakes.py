@@ -160,7 +160,7 @@ def job(folder: Path, **changes) -> Job:
 
 
 class TracedRanks(OneRank):
-    """A rank that writes its collectives into `trace`. With `first`, a list, rank 0 answers with these values in turn."""
+    """A rank that writes its collectives into `trace`. Rank 0 answers with the values of `first` in turn, if any."""
 
     def __init__(
         self, trace: list[str], *, rank: int = 0, local_rank: int | None = None, size: int = 2

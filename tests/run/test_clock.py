@@ -1,7 +1,7 @@
 """The order around the clock: barriers before its lines, no data before they are written, nothing else within them.
 
-Collectives, lines, and what the task does are written into one trace, so that a barrier that is missing, or on the other
-side of a line, is another trace.
+Collectives, lines, and what the task does are written into one trace, so that a barrier that is missing, or on the
+other side of a line, is another trace.
 """
 
 import pytest

@@ -1,6 +1,6 @@
-"""Two ranks of one process group over Gloo, each under the clock: `python -m tests.run.two_ranks FOLDER` imports what takes
-long once, then forks. Each rank leaves `seen_RANK.json`: its events by scenario, in seconds of the machine's monotonic
-clock, which both processes share. Rank 1 is slow to build, and rank 0 is slow to write `run_start`."""
+"""Two ranks of one process group over Gloo, each under the clock: `python -m tests.run.two_ranks FOLDER` imports what
+takes long once, then forks. Each rank leaves `seen_RANK.json`: its events by scenario, in seconds of the machine's
+monotonic clock, which both processes share. Rank 1 is slow to build, and rank 0 is slow to write `run_start`."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ class TimedTask(FakeTask):
         self.at.setdefault(what, time.monotonic())
 
     def build(self, seed: int, parallel) -> None:
-        if self.builds_slowly:
-            time.sleep(SLOW_SECONDS)
         model = torch.nn.Linear(1, 1)
         parallel.wrap(model, torch.optim.SGD(model.parameters(), lr=1.0))
+        if self.builds_slowly:  # behind `wrap`, which waits for the other rank
+            time.sleep(SLOW_SECONDS)
         super().build(seed, parallel)
 
     def evaluate(self) -> Quality:
