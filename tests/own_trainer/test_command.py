@@ -82,6 +82,23 @@ def test_tasks_of_slurm_are_told_where_to_meet(watched, tmp_path):
     assert int(said["MASTER_PORT"]) > 0
 
 
+@pytest.mark.parametrize(("rank", "local_rank", "dropped"), [(0, 0, True), (1, 1, False), (1, 0, True)])
+def test_one_rank_of_every_host_drops_its_caches_before_the_program_starts(
+    watched, tmp_path, rank, local_rank, dropped
+):
+    done, told = tmp_path / "dropped", tmp_path / "told"
+    environ = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": local_rank, "MASTER_ADDR": "x", "MASTER_PORT": 1}
+    watched(
+        f'sh -c "ls {tmp_path} > {told}; cat $TRAIN_BENCH_JOB >> {told}"',
+        *("launcher=torchrun", "launcher.nproc_per_node=2", "drop_caches=true"),
+        f"drop_caches_command='touch {done}'",
+        environ=[(name, str(value)) for name, value in environ.items()],
+    )
+    assert done.exists() is dropped
+    assert ("\ndropped\n" in f"\n{told.read_text()}") is dropped, "when the program began"
+    assert f'"drop_caches": {str(dropped).lower()}' in told.read_text()
+
+
 @pytest.mark.parametrize(
     ("environ", "sentence"),
     [

@@ -1,5 +1,6 @@
 """Page caches before a run: dropped by the rank or by a program of the user's, or the run does not start."""
 
+import os
 import shlex
 import sys
 
@@ -24,6 +25,17 @@ def test_a_program_drops_the_caches_in_place_of_the_rank(tmp_path):
     assert done.exists() and not caches.DROP.exists()
     assert caches.drop(wanted=True)
     assert caches.DROP.read_text() == "3\n"
+
+
+@pytest.mark.parametrize("by_program", [False, True])
+def test_what_is_not_written_yet_is_written_before_the_caches_are_dropped(tmp_path, monkeypatch, by_program):
+    """The kernel drops clean pages alone."""
+    done = tmp_path / "done by it"
+    dropped = done if by_program else caches.DROP
+    before = []
+    monkeypatch.setattr(os, "sync", lambda: before.append(dropped.exists()))
+    caches.drop(wanted=True, command=python(f"open({str(done)!r}, 'w')") if by_program else None)
+    assert (before, dropped.exists()) == ([False], True)
 
 
 def test_nothing_is_dropped_unless_it_is_wanted(tmp_path):

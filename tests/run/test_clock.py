@@ -92,6 +92,21 @@ def test_a_run_continued_from_a_checkpoint_opens_data_when_all_ranks_are_restore
     assert "log run_start" not in trace
 
 
+@pytest.mark.parametrize("qualities", [[0.1, 0.95], [0.1, 0.1, 0.1, 0.1]], ids=["reached", "schedule over"])
+def test_no_checkpoint_is_written_between_the_deciding_evaluation_and_the_end(tmp_path, trace, qualities):
+    planned = job(tmp_path, checkpoint_seconds=0.0)
+    ranks = TracedRanks(trace)
+    timed_run(
+        traced_task(trace, qualities),
+        planned,
+        ranks,
+        TracedLog(trace),
+        checkpoints=Checkpoints(planned, ranks),
+    )
+    assert trace.count("save") == len(qualities) - 1
+    assert trace[trace.index("log run_stop") - 1] == "log eval_stop"
+
+
 @pytest.mark.parametrize(
     ("rank", "local_rank", "said"),
     [(0, 0, "drop caches"), (1, 1, "leave caches"), (8, 0, "drop caches"), (9, 1, "leave caches")],

@@ -1,6 +1,7 @@
 """No rank starts the clock before all agree."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from tests.run.fakes import OneRank, job
 from train_bench.core import host_clocks
 from train_bench.errors import LaunchError
+from train_bench.run import handshake as handshake_module
 from train_bench.run.handshake import CLOCK_BOUND_SECONDS, Answer, disagreement, handshake
 
 FACTS = {"source": "ab12", "job": "cd34", "torch": "2.15.0"}
@@ -118,3 +120,22 @@ def test_clocks_of_a_damaged_file_are_not_shifted(tmp_path, content):
     one.ranks_folder.mkdir(parents=True)
     (one.ranks_folder / "clocks.json").write_text(content)
     assert host_clocks.ahead_ms(one, "host1") == 0
+
+
+def test_clocks_are_read_when_all_ranks_have_come_to_a_barrier(tmp_path, monkeypatch):
+    """Ranks start seconds apart, and no clock of theirs is wrong for that."""
+    trace = []
+
+    class Traced(OneRank):
+        def barrier(self):
+            trace.append("barrier")
+
+        def gather_objects(self, value):
+            trace.append("gather")
+            return [value]
+
+    monkeypatch.setattr(
+        handshake_module, "time", SimpleNamespace(time=lambda: trace.append("clock") or 1000.0)
+    )
+    handshake(job(tmp_path), Traced())
+    assert trace == ["barrier", "clock", "gather"]

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -171,3 +172,18 @@ def test_limits_are_found_in_both_kinds_of_control_groups_and_above(
     monkeypatch.setattr(processors, "PROC", tmp_path / "proc")
     monkeypatch.setattr(processors, "CGROUP", tmp_path / "cgroup")
     assert processors._throttled() == seconds
+
+
+@ON_LINUX
+@pytest.mark.parametrize("jump", [-3600.0, 3600.0])
+def test_the_seconds_of_a_rank_are_those_of_a_clock_that_nobody_can_set(monkeypatch, jump):
+    """The judge holds the log's own window against them."""
+    clocks = SimpleNamespace(wall=1_700_000_000.0, monotonic=50.0)
+    fake = SimpleNamespace(
+        time=lambda: clocks.wall, monotonic=lambda: clocks.monotonic, process_time=time.process_time
+    )
+    monkeypatch.setattr(processors, "time", fake)
+    before = read_cpu_times()
+    clocks.wall += jump
+    clocks.monotonic += 12.5
+    assert cpu_times_between(before, read_cpu_times())["seconds"] == 12.5

@@ -1,5 +1,8 @@
 """The clock of a log against those that others have read: of the ranks, and of the launching process."""
 
+import inspect
+import time
+
 import pytest
 
 from tests.judge.checks.test_campaign_checks import attempt, findings_of, folder, judged
@@ -69,6 +72,7 @@ def test_a_record_of_another_type_tells_nothing(folder, value):
 
 def test_the_launching_process_times_from_the_first_start_to_the_last_stop():
     now = iter((5.0, 9.5, 31.25))
+    assert inspect.signature(ParentClock).parameters["clock"].default is time.monotonic
     clock = ParentClock(lambda: next(now))
     assert clock.as_json() == {"clock_seconds": None}
     for key in ("init_start", "run_start", "block_start", "run_start", "run_stop", "run_stop"):
