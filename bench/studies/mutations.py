@@ -31,7 +31,7 @@ MOST_SURVIVORS = 2
 LIMIT_SECONDS = 600
 """Wall time of the tests of one fault, after which it counts as found: ranks that wait for each other do not end."""
 
-FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,10 +251,10 @@ MUTATIONS = (
         tests=OF_CHECKPOINTS,
     ),
     Mutation(
-        name="a rank that works is called hung",
+        name="a rank that waits for others is said to hang",
         file=WATCHDOG,
-        text="            if self._count != seen:\n",
-        mutated="            if self._count < seen:\n",
+        text="        verb = self._verb\n        if verb is None:\n",
+        mutated="        verb = None\n        if verb is None:\n",
         tests=("tests/run/test_watchdog.py",),
     ),
     Mutation(
