@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from tests.judge.checks.test_physics import asked as questions_of_physics
 from tests.judge.published.test_power_review import node, questions, write
 from train_bench.judge.checks import (
     against_plan,
+    history,
     observed,
     plausible,
     ranks,
@@ -28,7 +30,9 @@ from train_bench.judge.checks import (
     witnesses,
 )
 from train_bench.judge.checks.case import LogCase, ProgramFacts
+from train_bench.judge.checks.review import _outside
 from train_bench.judge.compliance import judge_run
+from train_bench.judge.finding import BREAKS
 from train_bench.judge.published import peers, round_review
 from train_bench.judge.published.published_entries import Entry
 from train_bench.logs import record as records
@@ -242,6 +246,53 @@ def claimed(folder: Path, value: float, *, total: float, ran: Callable[[float], 
     return any(True for _ in claims)
 
 
+def unseen_clock(_: Path, slack: float, *, seconds: float = 60.0, share: float = 0.05) -> bool:
+    """The launching process saw the lines this many seconds, and this share of the run, further apart than they are."""
+    record = replace(GOOD, minutes=seconds / 60)
+    seen = SimpleNamespace(clock_seconds=seconds * (1 + share) + slack)
+    return not observed.saw_the_clock(seen, record)  # type: ignore[arg-type]
+
+
+def longer_than_attempt(_: Path, slack: float, *, seconds: int = 60, share: float = 0.05) -> bool:
+    """The log ran this many seconds, and this share of its attempt, longer than that."""
+    window = seconds * (1 + share) + slack
+    return _asked_of_attempt(0.0, window, 0, seconds, "its times are wrong")
+
+
+def before_attempt(_: Path, ms: float) -> bool:
+    """The log began so long before its attempt."""
+    return _asked_of_attempt(-ms / 1000, 60.0, 0, 3600, "before its attempt began")
+
+
+def after_attempt(_: Path, ms: float) -> bool:
+    """The log ended so long after its attempt."""
+    return _asked_of_attempt(60 + ms / 1000, 10.0, 0, 70, "after its attempt had ended")
+
+
+def _asked_of_attempt(began: float, seconds: float, started: int, ended: int, what: str) -> bool:
+    """`what` is asked of a log from `began` on, in an attempt, all in seconds."""
+    epoch = datetime(2026, 1, 1, tzinfo=UTC)
+    record = replace(GOOD, started_ms=epoch.timestamp() * 1000 + began * 1000, minutes=seconds / 60)
+    attempt = {
+        name: (epoch + timedelta(seconds=at)).isoformat()
+        for name, at in (("started", started), ("ended", ended))
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(history, "attempts_at", lambda location, index: [attempt])
+        entry_case = SimpleNamespace(location=None, rules=MINI)
+        found = history.check_attempt_times(entry_case, record)  # type: ignore[arg-type]
+        return any(what in one.message for one in found)
+
+
+def clocks_of_processes(_: Path, ms: float) -> bool:
+    """In a log of several processes a block begins so long before `run_start`, which then breaks a rule."""
+    (line,) = events(("block_start", None)).of("block_start")
+    line.time_ms = GOOD.started_ms - ms
+    log = SimpleNamespace(events=SimpleNamespace(of=lambda *keys: [line]))
+    (found,) = _outside(GOOD, log, RESNET)  # type: ignore[arg-type]
+    return found.grade == BREAKS
+
+
 def delay(_: Path, delay_ms: float) -> bool:
     """A call was sent so long before it arrived."""
     log = SimpleNamespace(events=events(("largest_delay_ms", delay_ms)))
@@ -360,6 +411,18 @@ THRESHOLDS = {
     "observed.COUNTED, seconds": Threshold(
         bound=0.5, is_asked=partial(claimed, total=1.0, ran=lambda value: 1.1 + value)
     ),
+    "observed.SECONDS": Threshold(bound=2.5, is_asked=unseen_clock),
+    "observed.SHARE": Threshold(
+        bound=0.05, is_asked=lambda folder, share: unseen_clock(folder, 2.5, seconds=1e6, share=share)
+    ),
+    "history.SECONDS": Threshold(bound=5.0, is_asked=longer_than_attempt),
+    "history.SHARE": Threshold(
+        bound=0.05,
+        is_asked=lambda folder, share: longer_than_attempt(folder, 5.0, seconds=1_000_000, share=share),
+    ),
+    "history.CLOCKS_MS, before": Threshold(bound=60_000, is_asked=before_attempt),
+    "history.CLOCKS_MS, after": Threshold(bound=60_000, is_asked=after_attempt),
+    "review.APART_MS": Threshold(bound=1000, is_asked=clocks_of_processes),
     "unverifiable.DELAY_BOUND_MS": Threshold(bound=100.0, is_asked=delay),
     "record.TOO_SHORT_TO_TELL": Threshold(bound=1.0, is_asked=lost_is_known),
     "record.TELLING_SECONDS": Threshold(bound=10.0, is_asked=copies_by_durations),
