@@ -345,7 +345,7 @@ MUTATIONS = (
         tests=("tests/judge/test_rcp.py",),
     ),
     Mutation(
-        name="stated speeds may be exceeded by half (MOST_STATED)",
+        name="stated speeds may be exceeded by more (MOST_STATED)",
         file="train_bench/judge/checks/plausible.py",
         text="MOST_STATED = 1.15\n",
         mutated="MOST_STATED = 1.17\n",

@@ -264,3 +264,17 @@ def test_a_run_has_diverged_once_its_loss_or_an_output_is_not_finite() -> None:
     assert task.has_diverged(finite, torch.tensor([0.0, math.inf]))
     task.last_loss = torch.tensor(math.nan)
     assert task.has_diverged() and task.has_diverged(finite)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ranks_divide_every_batch_among_them_in_the_order_of_the_seed(ranks: int) -> None:
+    """Together they take what one rank would."""
+    order = stream.Shuffled(samples=10, seed=1)
+    of_ranks = []
+    for rank in range(ranks):
+        task = built(steps=1, batch=4, parallel=OneRank(rank=rank, size=ranks))
+        batches = iter(task.sampler(order))
+        of_ranks.append([next(batches) for _ in range(5)])
+    together = [item for step in zip(*of_ranks, strict=True) for batch in step for item in batch]
+    (whole,) = order.items([range(20)])
+    assert together == whole
