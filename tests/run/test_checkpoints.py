@@ -1,6 +1,7 @@
 """A run that writes checkpoints goes on from the last whole one, in the same log and on the same clock."""
 
 import json
+import os
 
 import pytest
 
@@ -169,3 +170,33 @@ def test_a_checkpoint_counts_when_all_ranks_have_written_and_its_files_are_on_th
     ]
     assert trace == [*expected[0], *expected[1]]
     assert sorted(path.name for path in planned.checkpoints_folder.iterdir()) == ["a", "b"]
+
+
+def test_the_seconds_between_checkpoints_begin_with_training_and_not_with_the_start_of_the_process(tmp_path):
+    now, trace = [0.0], []
+    planned = job(tmp_path, checkpoint_seconds=30.0)
+    checkpoints = Checkpoints(planned, OneRank(), lambda: now[0])
+    now[0] = 25.0
+    checkpoints.begin(TracedLog(trace))
+    first, second = planned.schedule.marks()[:2]
+    for now[0], mark in ((54.0, first), (55.0, second)):
+        trace.append(now[0])
+        checkpoints.save_if_due(FakeTask([]), TracedLog(trace), mark, 100)
+    assert trace == [54.0, 55.0, "log checkpoint_start", "log checkpoint_stop"]
+
+
+def test_a_checkpoint_is_on_the_disk_before_it_is_the_latest(tmp_path, monkeypatch):
+    """A host that loses its power after that goes on from it."""
+    synced = []
+    planned = job(tmp_path, checkpoint_seconds=0.0)
+    latest = planned.checkpoints_folder / "latest.json"
+
+    def fsync(descriptor):
+        target = os.fstat(descriptor)
+        saved = planned.checkpoints_folder / "a" / "fake.json"
+        if saved.exists() and os.path.samestat(target, saved.stat()):
+            synced.append(latest.exists())
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    Checkpoints(planned, OneRank()).save_if_due(FakeTask([]), TracedLog([]), planned.schedule.marks()[0], 100)
+    assert synced == [False] and latest.exists()

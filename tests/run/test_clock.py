@@ -193,3 +193,14 @@ def test_a_clock_that_stands_is_not_aborted(trace):
     clock = started([], OneRank())
     clock.abort()
     assert not clock.is_running
+
+
+def test_a_run_that_fails_behind_its_last_evaluation_is_aborted_although_it_reached_the_target(trace):
+    clock = started(trace, OneRank())
+    clock.block_start()
+    clock.eval_start(Progress(samples=100))
+    clock.report(Quality(metrics={"top1": 0.95}), "report()")
+    assert (clock.status, clock.is_running) == (SUCCESS, True)
+    clock.abort()
+    assert (clock.status, clock.is_running) == (ABORTED, False)
+    assert trace[-2:] == ["log eval_stop", "log run_stop"]

@@ -174,3 +174,10 @@ def test_rank_0_alone_has_a_log_whose_clock_goes_on_behind_an_earlier_start(
     assert states == ["finished"]
     assert given["job"].config["hyperparameters"] == {"momentum": 1}
     assert given["job"].announcement["plan_digest"] == plan_digest({})
+
+
+def test_the_cores_that_ranks_share_are_those_that_they_may_use(tmp_path, monkeypatch):
+    """In a container or an allocation not all of the host's."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 3, 5, 7, 9, 11})
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    assert rank.threads_of(job(tmp_path, nproc_per_node=2)) == 3
