@@ -78,6 +78,14 @@ def test_images_are_in_channels_last_but_for_fp32_on_a_gpu():
     assert found == {"fp32": False, "tf32": True, "bf16": True, "fp16": True}
 
 
+def test_a_sum_leaves_what_is_summed_as_it_is():
+    """Where there are several ranks it is added up in place."""
+    value = torch.ones(2)
+    alone().sum(value).add_(1)
+    alone().mean(value).add_(1)
+    assert torch.equal(value, torch.ones(2))
+
+
 @pytest.fixture
 def _matmul_precision_as_before():
     matmul, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32

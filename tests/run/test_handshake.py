@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.run.fakes import OneRank, job
-from train_bench.core import host_clocks
+from train_bench.core import host_clocks, software
 from train_bench.errors import LaunchError
 from train_bench.run import handshake as handshake_module
 from train_bench.run.handshake import CLOCK_BOUND_SECONDS, Answer, disagreement, handshake
@@ -84,6 +84,33 @@ def test_an_all_reduce_that_loses_a_rank_is_noticed(tmp_path):
 
     with pytest.raises(LaunchError, match="all-reduce over 4 ranks gave 3"):
         handshake(job(tmp_path, nproc_per_node=4), Lossy(4))
+
+
+def test_what_has_to_be_equal_is_source_job_python_and_the_packages(tmp_path):
+    class Listening(OneRank):
+        def gather_objects(self, value):
+            self.facts = value.facts
+            return [value]
+
+    rank = Listening()
+    handshake(job(tmp_path), rank)
+    assert {"source", "job", "Python", "torch", "numpy"} <= rank.facts.keys()
+    assert rank.facts["source"] == software.digest_of_sources()
+
+
+def test_every_rank_ends_with_the_sentence_that_rank_0_found(tmp_path):
+    class Second(OneRank):
+        rank = 1
+
+        def gather_objects(self, value):
+            return None
+
+        def from_rank_zero(self, value):
+            assert value is None
+            return "Ranks disagree."
+
+    with pytest.raises(LaunchError, match=r"Ranks disagree\."):
+        handshake(job(tmp_path), Second())
 
 
 def test_another_job_is_another_answer_and_another_mount_point_is_not(tmp_path):

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from tests.run.fakes import OneRank, TracedRanks, job
 from train_bench.campaign import runner
 from train_bench.core import plugins
 from train_bench.core.job import plan_digest
+from train_bench.errors import LaunchError
 from train_bench.run import events, handshake, rank, system, timed_run
 
 PROGRAM = """
@@ -65,12 +67,30 @@ class Joined(TracedRanks):
     """A rank that tells what was promised to it when it joins, and when it leaves."""
 
     device = "cpu"
+    watched = False
 
     def leave(self):
         self.trace.append("leave")
 
     def __getattr__(self, name):
         return None
+
+
+class TracedWatchdog:
+    """Counts the calls of a rank between `start` and `stop`."""
+
+    def __init__(self, trace, limit_seconds, path, stalled):
+        self.trace, self.limit_seconds = trace, limit_seconds
+
+    def of(self, parallel):
+        parallel.watched = True
+        return parallel
+
+    def start(self):
+        self.trace.append(f"watch for {self.limit_seconds:g} s")
+
+    def stop(self):
+        self.trace.append("watch no longer")
 
 
 @pytest.fixture
@@ -88,6 +108,7 @@ def trace(monkeypatch):
     monkeypatch.setattr(torch, "set_num_threads", lambda count: trace.append(f"{count} threads"))
     monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda wanted: trace.append("deterministic"))
     monkeypatch.setattr(handshake, "handshake", lambda job, parallel: trace.append("handshake"))
+    monkeypatch.setattr(rank, "RankWatchdog", partial(TracedWatchdog, trace))
     monkeypatch.setattr(plugins, "module_of", lambda *args: "launcher")
     monkeypatch.setattr(rank, "new_task", lambda job: SimpleNamespace(close=lambda: trace.append("close")))
     monkeypatch.setitem(
@@ -98,9 +119,14 @@ def trace(monkeypatch):
     return trace
 
 
-def carried_out(monkeypatch, trace, planned):
+def carried_out(monkeypatch, trace, planned, error=None):
+    def work(job, task, parallel):
+        trace.append("watched work" if parallel.watched else "work")
+        if error is not None:
+            raise error
+
     monkeypatch.setattr(rank, "read_job", lambda path, index: planned)
-    rank.main(lambda job, task, parallel: trace.append("work"))
+    rank.main(work)
     return trace
 
 
@@ -122,8 +148,21 @@ def test_no_rank_works_before_all_have_shaken_hands_and_each_leaves_the_group_be
 ):
     assert carried_out(monkeypatch, trace, job(tmp_path)) == [
         *("end_with_parent", "keep_freed_memory", "arrive", f"{CORES} threads"),
-        *("join", "handshake", "work", "finished", "close", "leave", "end_process"),
+        *("join", "handshake", "watch for 60 s", "watched work", "finished", "close"),
+        *("leave", "watch no longer", "end_process"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(LaunchError("The data are gone."), "The data are gone."), (ValueError("gone"), "ValueError: gone")],
+)
+def test_a_rank_whose_work_fails_says_why_and_is_not_finished(
+    tmp_path, monkeypatch, trace, error, said, capsys
+):
+    carried_out(monkeypatch, trace, job(tmp_path), error)
+    assert trace[-6:] == ["watched work", "close", said, "leave", "watch no longer", "end_process"]
+    assert ("Traceback" in capsys.readouterr().err) is isinstance(error, ValueError)
 
 
 @pytest.mark.parametrize("wanted", [False, True])
@@ -143,14 +182,16 @@ def test_operators_are_deterministic_before_the_rank_joins_where_the_plan_says_s
 def test_rank_0_alone_has_a_log_whose_clock_goes_on_behind_an_earlier_start(
     tmp_path, monkeypatch, number, failed_ms
 ):
-    given = {}
+    given, ended = {}, []
 
     def timed(task, planned, parallel, log, *, stopped, checkpoints):
         given.update(log=log, job=planned)
         stopped()
 
     monkeypatch.setattr(timed_run, "timed_run", timed)
-    monkeypatch.setattr(rank, "_task", lambda job, config: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(
+        rank, "_task", lambda job, config: SimpleNamespace(close=lambda: ended.append("task"))
+    )
     monkeypatch.setattr(
         rank,
         "_config",
@@ -158,7 +199,9 @@ def test_rank_0_alone_has_a_log_whose_clock_goes_on_behind_an_earlier_start(
     )
     monkeypatch.setattr(rank, "_checkpoints", lambda job, parallel: SimpleNamespace(failed_ms=failed_ms))
     monkeypatch.setattr(
-        events, "Log", lambda path, clock: SimpleNamespace(path=path, clock=clock, close=lambda: None)
+        events,
+        "Log",
+        lambda path, clock: SimpleNamespace(path=path, clock=clock, close=lambda: ended.append("log")),
     )
     plan = tmp_path / "plan.json"
     plan.write_text("{}")
@@ -171,7 +214,7 @@ def test_rank_0_alone_has_a_log_whose_clock_goes_on_behind_an_earlier_start(
     assert partial.exists() is (number == 0 and not failed_ms), "claimed once, by rank 0"
     assert (tmp_path / "system.json").exists() is (number == 0)
     assert (given["log"].clock() >= failed_ms > 0) is (failed_ms > 0)
-    assert states == ["finished"]
+    assert (states, ended) == (["finished"], ["log", "task"])
     assert given["job"].config["hyperparameters"] == {"momentum": 1}
     assert given["job"].announcement["plan_digest"] == plan_digest({})
 
