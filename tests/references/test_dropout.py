@@ -22,8 +22,8 @@ DROPS = {
 """References that drop values, with more of it and smaller networks."""
 
 
-def trained(reference: str, folder: Path, rank: int, iterations: int = 2) -> list[torch.Tensor]:
-    """Weights of a rank of two after iterations on a batch that does not depend on the rank."""
+def trained(reference: str, folder: Path, rank: int, taken: int = 0) -> list[torch.Tensor]:
+    """Weights of a rank of two after two iterations, behind as many as are `taken`, on one and the same batch."""
     config = getattr(configs, reference)(
         f"{reference}_mini",
         "warm_up_steps=0",
@@ -34,8 +34,9 @@ def trained(reference: str, folder: Path, rank: int, iterations: int = 2) -> lis
     task = importlib.import_module(f"train_bench.references.{reference}.task").Task(config)
     task.build(1, OneRank(rank=rank, size=2))
     task._batches = itertools.repeat(task.synthetic(task.local_batch_size))
-    for iteration in range(1, iterations + 1):
-        task.train_until(mark(4 * iteration))
+    task.iterations = taken
+    for iteration in (1, 2):
+        task.train_until(mark(4 * (taken + iteration)))
     return weights(task)
 
 
@@ -44,6 +45,12 @@ def test_two_ranks_drop_different_values_of_the_same_batch(reference: str, tmp_p
     first, again, second = (trained(reference, tmp_path, rank) for rank in (0, 0, 1))
     assert same(first, again), "a run can be repeated"
     assert not same(first, second)
+
+
+@pytest.mark.parametrize("reference", DROPS)
+def test_other_iterations_drop_other_values_of_the_same_batch(reference: str, tmp_path: Path) -> None:
+    first, later = (trained(reference, tmp_path, 0, taken) for taken in (0, 5))
+    assert not same(first, later)
 
 
 def test_no_other_reference_drops_values() -> None:
