@@ -144,3 +144,18 @@ def test_what_was_observed_may_be_removed_but_not_made_up(place):  # noqa: F811
     )
     assert run(command="bash forge.sh {folder} {run}").returncode == 0
     assert files.read_json(Path("out/attempts/run_0_1.json").absolute())["observed"]["wrote_log"] is False
+
+
+def test_the_clocks_processor_time_begins_with_the_last_look_before_the_line(tmp_path, monkeypatch):
+    """An upper bound: what the program used between that look and the line counts as used on the clock."""
+    seconds = iter((1.0, 2.0, 4.0, 8.0, 16.0))
+    monkeypatch.setattr(processors, "processor_seconds", lambda: next(seconds))
+    log = tmp_path / "log.part"
+    seen = Observation(tmp_path / "observed.json", log, None)
+    seen.poll()
+    log.write_bytes(START)
+    seen.poll()
+    seen.poll()  # nothing is read any more
+    seen.write(wrote_log=False)
+    told = files.read_json(tmp_path / "observed.json")
+    assert (told["processor_seconds"], told["clock_processor_seconds"]) == (7.0, 6.0)

@@ -278,3 +278,30 @@ def test_ranks_divide_every_batch_among_them_in_the_order_of_the_seed(ranks: int
     together = [item for step in zip(*of_ranks, strict=True) for batch in step for item in batch]
     (whole,) = order.items([range(20)])
     assert together == whole
+
+
+def test_the_warm_up_leaves_weights_generator_and_counters_as_they_were() -> None:
+    tasks = [Task(Config(warm_up_steps=steps)) for steps in (0, 2)]
+    drawn = []
+    for task in tasks:
+        task.build(1, OneRank())
+        drawn.append(torch.rand(1))
+    assert same(*map(weights, tasks)) and same(drawn[:1], drawn[1:])
+    assert [(task.iterations, task.optimizer_steps, float(task.last_loss)) for task in tasks] == [
+        (0, 0, 0.0)
+    ] * 2
+
+
+def test_an_evaluation_averages_buffers_first_and_leaves_the_model_in_training_mode() -> None:
+    trace: list[str] = []
+
+    class Synced(OneRank):
+        def sync_buffers(self) -> None:
+            trace.append("sync")
+
+    task = built(parallel=Synced())
+    task.forward.train()
+    for _ in task.evaluation_batches():
+        trace.append("train" if task.forward.training else "eval")
+    assert trace == ["sync", "eval", "eval", "eval"]
+    assert task.forward.training
