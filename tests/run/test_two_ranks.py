@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests.run.test_timed_run import keys, only
+from tests.run.two_ranks import SLOW_SECONDS
 
 ENDED_IN_VAIN_SECONDS = 300
 
@@ -67,6 +68,14 @@ def test_ranks_whose_clocks_differ_write_the_checkpoints_that_are_due_on_rank_0(
     assert keys(lines(folder, "checkpoints")).count("checkpoint_stop") == 1
 
 
+def test_a_program_of_the_users_has_the_same_clock(seen):
+    """Ranks that prepare something between both calls are waited for, too."""
+    first, second = seen["own"]
+    assert first["init_stop"] >= second["build"]
+    assert first["run_start"] >= second["prepared"] + SLOW_SECONDS, "the line takes rank 0 so long"
+    assert second["open_data"] >= first["run_start"]
+
+
 def test_what_is_gathered_behind_the_clock_is_that_of_both_ranks(folder):
     told = {event["key"]: event["value"] for event in lines(folder, "clock")}
     assert told["order_fingerprint"]["ranks"] == 2
@@ -74,4 +83,4 @@ def test_what_is_gathered_behind_the_clock_is_that_of_both_ranks(folder):
 
 
 def test_rank_1_writes_no_log(folder):
-    assert [path.name for path in folder.glob("*/result_*")] == ["result_0.txt"] * 2
+    assert [path.name for path in folder.glob("*/result_*")] == ["result_0.txt"] * 3

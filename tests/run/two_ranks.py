@@ -14,9 +14,11 @@ from pathlib import Path
 import torch
 from torch import distributed
 
+from tests.own_trainer.test_benchmark import VALUES, benchmark
 from tests.run.fakes import FakeTask, job
 from train_bench.launchers.parts.ddp import TorchParallel
 from train_bench.quality import Quality
+from train_bench.run import events
 from train_bench.run.checkpoints import Checkpoints
 from train_bench.run.events import Log
 from train_bench.run.timed_run import timed_run
@@ -98,6 +100,31 @@ def timed(parallel: Rank, folder: Path, qualities: list[float], clock=None) -> d
     return {"status": status, "did": task.diary, "at": task.at | log.at}
 
 
+def own_program(rank: int, folder: Path) -> dict[str, float]:
+    """The clock of a user's own program, which has initialised torch.distributed; when it did what."""
+    at: dict[str, float] = {}
+    logs: list[SlowLog] = []
+    events.Log = lambda path, clock: logs.append(SlowLog(path)) or logs[0]  # type: ignore
+    one = benchmark(folder)
+    one.announce(**VALUES)
+    one.init_start()
+    if rank == 1:
+        time.sleep(SLOW_SECONDS)
+    at["build"] = time.monotonic()
+    one.weights_initialized("weight")
+    one.init_stop()
+    if rank == 1:
+        time.sleep(SLOW_SECONDS)
+    at["prepared"] = time.monotonic()
+    one.run_start(train_samples=1000, eval_samples=100)
+    at["open_data"] = time.monotonic()
+    one.block_start()
+    one.eval_start()
+    one.report([0.9, 0.1][rank])
+    assert one.reached and (one.rank, one.world_size) == (rank, 2)
+    return at | logs[0].at
+
+
 def main(folder: Path) -> None:
     """Both ranks; the parent is rank 0 and ends with the exit code of rank 1 if that failed."""
     torch.set_num_threads(1)
@@ -109,6 +136,7 @@ def main(folder: Path) -> None:
     due = iter([0, 0, *([40, 40, 60] if rank == 0 else [1, 70, 70])])
     seen = {
         "clock": timed(parallel, folder / "clock", list(own)),
+        "own": own_program(rank, folder / "own"),
         "checkpoints": timed(parallel, folder / "checkpoints", [0.1, 0.2, 0.95], clock=lambda: next(due)),
     }
     (folder / f"seen_{rank}.json").write_text(json.dumps(seen))
