@@ -311,7 +311,7 @@ MUTATIONS = (
         file="train_bench/plan/plan.py",
         text="jobs=tuple(replace(job, index=index, seed=seed) for",
         mutated="jobs=tuple(replace(job, index=index, seed=chosen[0]) for",
-        tests=("tests/plan/test_plan.py",),
+        tests=("tests/plan/test_plan.py::test_seeds_from_entropy_differ_between_runs_and_campaigns",),
     ),
     Mutation(
         name="a user's program is described before its clock stops",
@@ -342,7 +342,7 @@ MUTATIONS = (
         file="train_bench/judge/rcp.py",
         text="point.mean, point.deviation, n_reference, rules.runs - 2, rules.rcp_level",
         mutated="point.mean, point.deviation, n_reference, rules.runs - 1, rules.rcp_level",
-        tests=("tests/judge/test_rcp.py",),
+        tests=("tests/judge/test_rcp.py::test_random_submissions_get_the_official_verdict",),
     ),
     Mutation(
         name="stated speeds may be exceeded by more (MOST_STATED)",
@@ -363,7 +363,9 @@ MUTATIONS = (
         file="train_bench/judge/energy.py",
         text="return _over(record.minutes * 60, [",
         mutated="return _over((record.minutes + (record.init_minutes or 0)) * 60, [",
-        tests=("tests/judge/test_energy.py",),
+        tests=(
+            "tests/judge/test_energy.py::test_energy_is_the_mean_power_of_the_measurement_times_the_time_to_train",
+        ),
     ),
 )
 
