@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests import needs
 from tests.fake_campaigns import composed_config, make
@@ -19,6 +20,7 @@ from train_bench.core.sharded_tensors import own_part
 from train_bench.errors import LaunchError, RequestError
 from train_bench.launchers.deepspeed.config import Config as DeepSpeedConfig
 from train_bench.launchers.deepspeed.start import Launcher as DeepSpeed
+from train_bench.launchers.parts import tensor_parallel
 from train_bench.launchers.parts.tensor_parallel import TensorParallel
 from train_bench.launchers.torchrun.config import Config, Shard
 from train_bench.launchers.torchrun.start import Launcher
@@ -189,3 +191,22 @@ def test_what_a_round_wants_to_know_names_the_division() -> None:
     told = make(*words, "launcher.tensor_parallel=4", "drop_caches=true").jobs[0].announcement
     assert told["tensor_parallelism"] == 4
     assert told["lowest_numerical_precision_in_comm"] == "bfloat16"
+
+
+def test_gradients_are_averaged_over_groups_and_clipped_by_the_norm_of_the_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two groups of two ranks, of which each other one has the same gradients: a sum over groups is twice its part.
+    Nothing of the model is divided, so that the norm is that of this rank."""
+    monkeypatch.setattr(tensor_parallel.dist, "all_reduce", lambda part, group: part.mul_(len(group)))
+    parallel = object.__new__(TensorParallel)
+    model = torch.nn.Linear(2, 1, bias=False)
+    vars(parallel).update(rank=3, size=4, _together=2, _model=model, _alike="ab", _group="a")
+    parallel._optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    assert (parallel.data_rank, parallel.data_ranks) == (1, 2)
+    for clip_norm, moved in ((None, [3.0, 4.0]), (1.0, [0.6, 0.8])):
+        model.weight.data.zero_()
+        model.weight.grad = torch.tensor([[3.0, 4.0]])
+        assert parallel.step(clip_norm=clip_norm)
+        torch.testing.assert_close(-model.weight.data, torch.tensor([moved]), atol=1e-5, rtol=0)
+        assert model.weight.grad is None
