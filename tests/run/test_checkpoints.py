@@ -8,7 +8,6 @@ import pytest
 from tests.run.fakes import CountingClock, FakeTask, OneRank, TracedLog, TracedRanks, job
 from tests.run.test_timed_run import keys, lines, only
 from train_bench.core import files
-from train_bench.run import checkpoints as checkpoints_module
 from train_bench.run.checkpoints import Checkpoints
 from train_bench.run.events import Log
 from train_bench.run.timed_run import timed_run
@@ -149,14 +148,18 @@ def test_a_checkpoint_counts_when_all_ranks_have_written_and_its_files_are_on_th
     checkpoints = Checkpoints(planned, ranks)
     task, log = FakeTask([]), TracedLog(trace)
     task.diary = trace
-    monkeypatch.setattr(checkpoints_module, "_to_disk", lambda path: trace.append(f"{path.name} to the disk"))
+    to_disk = lambda path: trace.append(f"{path.name} to the disk")  # noqa: E731
+    monkeypatch.setattr(files, "sync_file", to_disk)
+    monkeypatch.setattr(files, "sync_folder", to_disk)
     write = lambda path, content: trace.append(f"{path.name} names {content['generation']}")  # noqa: E731
     monkeypatch.setattr(files, "write_json", write)
     del trace[:]
     first, second = planned.schedule.marks()[:2]
     checkpoints.save_if_due(task, log, first, 100)
     checkpoints.save_if_due(task, log, second, 200)
-    of_rank_0 = [["fake.json to the disk", f"latest.json names {name}"] for name in "ab"]
+    of_rank_0 = [
+        ["fake.json to the disk", f"{name} to the disk", f"latest.json names {name}"] for name in "ab"
+    ]
     expected = [
         [
             "from rank 0",

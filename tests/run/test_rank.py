@@ -207,7 +207,7 @@ def test_rank_0_alone_has_a_log_whose_clock_goes_on_behind_an_earlier_start(
     plan.write_text("{}")
     monkeypatch.setattr(sys, "argv", ["rank", str(plan), "0"])
     states, parallel = [], OneRank()
-    parallel.rank = number
+    parallel.rank, parallel.device = number, torch.device("cpu")
     rank._run(job(tmp_path), parallel, SimpleNamespace(write=states.append))
     partial = job(tmp_path).partial_log
     assert given["log"].path == (partial if number == 0 else None)
