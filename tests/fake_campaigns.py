@@ -193,3 +193,19 @@ def deepspeed_is_there(monkeypatch):
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: object() if name == "deepspeed" else found(name)
     )
+
+
+@pytest.fixture
+def horovod_is_not_there(monkeypatch):
+    """As where Horovod is not installed, whether it is or not."""
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "horovod" else found(name))
+
+
+@pytest.fixture
+def sbatch_is_there(monkeypatch, tmp_path):
+    """As on a login node of Slurm, whether this is one or not."""
+    program = tmp_path / "login_node" / "sbatch"
+    program.parent.mkdir()
+    program.touch(mode=0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")

@@ -60,6 +60,11 @@ class LauncherConfig:
         it can. Requirements of a start, hosts and installed software, are not checked."""
         return None
 
+    def refuse_installation(self) -> str | None:
+        """Missing software without which this machine cannot start ranks, as a sentence; None if it has all. A plan
+        needs none of it: it may be for another machine."""
+        return None
+
     @property
     def cannot_continue(self) -> str | None:
         """Reason that a run cannot continue from a checkpoint, as a sentence without its full stop; None if it can."""
@@ -100,8 +105,8 @@ class Launcher(Protocol):
     """
 
     def refuse(self, benchmark: BenchmarkConfig) -> str | None:
-        """Reason that this configuration cannot be launched for `benchmark`, as a sentence; None if it can. The
-        benchmark matters where a launcher cannot serve every optimizer."""
+        """Reason that this configuration cannot be launched for `benchmark`, on any machine, as a sentence; None if it
+        can. The benchmark matters where a launcher cannot serve every optimizer."""
 
     def launch(self, job: Job, rank_argv: tuple[str, ...]) -> Launch:
         """The command that starts all ranks of `job`, each running `rank_argv`."""

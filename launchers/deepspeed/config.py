@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
+import shutil
 from dataclasses import dataclass
 from enum import Enum
 
+from train_bench.core import software
 from train_bench.launchers.parts.elementwise import refuse_whole_tensors
 from train_bench.launchers.torchrun.config import Config as TorchrunConfig
 from train_bench.task import BenchmarkConfig
@@ -36,6 +39,21 @@ class Config(TorchrunConfig):
         """Sharded state by stage; weights are updated in a copy."""
         kinds = ("optimizer", "gradients", "weights")[: self.zero_stage]
         return (*kinds, "copy") if kinds else ()
+
+    def refuse_installation(self) -> str | None:
+        """DeepSpeed has to be installed, and pdsh where its own launcher reaches several hosts."""
+        if importlib.util.find_spec("deepspeed") is None:
+            step = software.install_command("deepspeed").replace("install", "install --no-build-isolation", 1)
+            return (
+                "launcher=deepspeed needs DeepSpeed, which is not installed; in a checkout `make deepspeed` does it, "
+                f"elsewhere `{step}`."
+            )
+        if self.starter is Starter.deepspeed and self.nodes > 1 and shutil.which("pdsh") is None:
+            return (
+                f"DeepSpeed's launcher reaches {self.nodes} hosts with pdsh, which is not installed; install "
+                "it, or use launcher.starter=torchrun."
+            )
+        return None
 
     def refuse_division(self, benchmark: BenchmarkConfig) -> str | None:
         """Refuse tables that ranks divide themselves, and optimizers that cannot update pieces of tensors."""

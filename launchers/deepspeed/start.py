@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
-import shutil
 import signal
 import sys
 import zlib
 from pathlib import Path
 
-from train_bench.core import software
 from train_bench.core.excerpt import last_words
 from train_bench.core.job import Device, Job
 from train_bench.launcher import Death, Launch
@@ -34,9 +31,7 @@ class Launcher:
 
     def refuse(self, benchmark: BenchmarkConfig) -> str | None:
         """Refuse optimizers that are not elementwise with ZeRO, and several hosts without a hostfile."""
-        return (
-            self.config.refuse_division(benchmark) or _refuse_installation() or self._refuse_hosts(benchmark)
-        )
+        return self.config.refuse_division(benchmark) or self._refuse_hosts(benchmark)
 
     def _refuse_hosts(self, benchmark: BenchmarkConfig) -> str | None:
         config = self.config
@@ -64,13 +59,7 @@ class Launcher:
         if config.hostfile is None:
             return f"launcher.nodes={config.nodes} needs launcher.hostfile=FILE with lines `NAME slots=N`."
         hostfile = Path(config.hostfile).expanduser()
-        reason = _refuse_hostfile(hostfile, config.nodes, config.nproc_per_node)
-        if reason is None and shutil.which("pdsh") is None:
-            return (
-                f"DeepSpeed's launcher reaches {config.nodes} hosts with pdsh, which is not installed; install "
-                f"it, or use launcher.starter=torchrun."
-            )
-        return reason
+        return _refuse_hostfile(hostfile, config.nodes, config.nproc_per_node)
 
     def launch(self, job: Job, rank_argv: tuple[str, ...]) -> Launch:
         """Without a hostfile DeepSpeed would read one of the system's, if it found it; `/dev/null` is none.
@@ -110,15 +99,6 @@ class Launcher:
         said = last_words(stderr) if code > 0 else ""
         how = f"{how_it_ended(code)} below the DeepSpeed launcher{f': {said}' if said else ''}"
         return (Death(rank=None, how=how),)
-
-
-def _refuse_installation() -> str | None:
-    if importlib.util.find_spec("deepspeed") is not None:
-        return None
-    return (
-        "launcher=deepspeed needs DeepSpeed, which is not installed; in a checkout `make deepspeed` does it, elsewhere "
-        f"`{software.install_command('deepspeed').replace('install', 'install --no-build-isolation', 1)}`."
-    )
 
 
 def _refuse_hostfile(path: Path, nodes: int, slots: int) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -24,3 +25,12 @@ class Config(LauncherConfig):
     name: str = "horovod"
     hosts: list[str] = field(default_factory=list)
     controller: Controller = Controller.gloo
+
+    def refuse_installation(self) -> str | None:
+        """Horovod has to be installed."""
+        if importlib.util.find_spec("horovod") is not None:
+            return None
+        return (
+            "launcher=horovod needs Horovod, which is not installed; `make horovod` builds it in a checkout, "
+            "`python -m train_bench.launchers.horovod.build` elsewhere."
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
 
@@ -32,11 +31,6 @@ class Launcher:
             return (
                 f"launcher=horovod does not support the sharded tables of {benchmark.benchmark}; use "
                 "launcher=torchrun or launcher=slurm."
-            )
-        if importlib.util.find_spec("horovod") is None:
-            return (
-                "launcher=horovod needs Horovod, which is not installed; `make horovod` builds it in a checkout, "
-                "`python -m train_bench.launchers.horovod.build` elsewhere."
             )
         if self.config.nodes < 1 or self.config.nproc_per_node < 1:
             return (

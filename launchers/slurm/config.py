@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import cast
 
 from train_bench.launcher import LauncherConfig
 
@@ -45,3 +47,12 @@ class Config(LauncherConfig):
     gres: str | None = None
     cpus_per_rank: int | None = None
     extra: list[str] = field(default_factory=list)
+
+    def refuse_installation(self) -> str | None:
+        """What starts the ranks inside the allocation has to be installed; for the queue see `batch.py`."""
+        return None if self.starter is Starter.srun else self.starter_config().refuse_installation()
+
+    def starter_config(self) -> LauncherConfig:
+        """Configuration of what starts the ranks inside the allocation; its hosts are known on the nodes only."""
+        config = importlib.import_module(f"train_bench.launchers.{self.starter.value}.config").Config
+        return cast(LauncherConfig, config(nproc_per_node=self.nproc_per_node))

@@ -112,9 +112,8 @@ class Launcher:
     def _inner(self) -> InnerLauncher:
         """The launcher that starts the ranks; its hosts are known on the nodes only (`agent.py`)."""
         name = self.config.starter.value
-        config = importlib.import_module(f"train_bench.launchers.{name}.config").Config
         launcher = importlib.import_module(f"train_bench.launchers.{name}.start").Launcher
-        return cast(InnerLauncher, launcher(config(nproc_per_node=self.config.nproc_per_node)))
+        return cast(InnerLauncher, launcher(self.config.starter_config()))
 
 
 def _tasks(stderr: str) -> tuple[Death, ...]:

@@ -211,6 +211,7 @@ def test_a_launcher_that_is_named_here_has_its_own_threads_and_the_loader_proces
     assert "5000 loader processes" in typed("verify", str(folder), "launcher=inline").stderr
 
 
+@pytest.mark.usefixtures("horovod_is_not_there")
 def test_ranks_are_verified_by_a_launcher_of_others_only_if_it_is_named_here(begun, capsys):
     folder = begun.jobs[0].folder
     changed(folder, of_launcher("horovod", hosts=["evil.example", "evil2.example"], nodes=2))
@@ -218,6 +219,8 @@ def test_ranks_are_verified_by_a_launcher_of_others_only_if_it_is_named_here(beg
     assert "Name the launcher here" in capsys.readouterr().err
     assert verify.main([str(folder), "launcher=inline"]) == 2
     assert "has no result yet" in capsys.readouterr().err
+    with pytest.raises(RequestError, match="launcher=horovod needs Horovod, which is not installed"):
+        start.reopen(folder, trusted=True, warn=lambda text: None)
 
 
 def test_ssh_to_the_hosts_of_a_plan_needs_trust(begun):

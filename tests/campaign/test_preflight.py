@@ -150,6 +150,18 @@ def test_plan_refuses_what_run_would_refuse_with_the_same_sentence_and_exit_code
     assert refused.strip().removeprefix("train-bench: ") == ran.stderr.strip().removeprefix("train-bench: ")
 
 
+@pytest.mark.usefixtures("horovod_is_not_there")
+def test_a_plan_for_another_machine_needs_no_launcher_here(tmp_path):
+    words = ("launcher=horovod", "launcher.nodes=2", "launcher.hosts=[n1,n2]", "runs=1")
+    planned = typed("plan", *words)
+    assert planned.returncode == 2
+    assert "-H n1:1,n2:1" in planned.stdout
+    assert "Here, run would refuse this: launcher=horovod needs Horovod" in planned.stdout
+    ran = typed("run", *words, f"output={tmp_path / 'c'}")
+    assert (ran.returncode, ran.stdout, (tmp_path / "c").exists()) == (2, "", False)
+    assert "launcher=horovod needs Horovod" in ran.stderr
+
+
 @pytest.mark.parametrize("words", [("launcher.gres=gpu:8",), ("launcher.extra=['--gpus-per-node=8']",)])
 def test_gpus_of_a_queue_are_requested_in_either_way(words):
     planned = make(*slurm("device=cuda", *words))

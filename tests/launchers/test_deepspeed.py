@@ -56,14 +56,14 @@ def test_below_torchrun_its_command_is_torchruns():
 
 def test_without_deepspeed_the_way_to_get_it_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert "`make deepspeed`" in refusal()
+    assert "`make deepspeed`" in str(Config().refuse_installation())
 
 
-def test_without_pdsh_other_hosts_are_out_of_reach(monkeypatch, tmp_path):
-    hostfile = tmp_path / "hosts"
-    hostfile.write_text("n1 slots=1\nn2 slots=1\n")
+def test_without_pdsh_other_hosts_are_out_of_reach(monkeypatch):
+    assert Config(nodes=2).refuse_installation() is None
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert "pdsh, which is not installed" in refusal(nodes=2, hostfile=str(hostfile))
+    assert "pdsh, which is not installed" in str(Config(nodes=2).refuse_installation())
+    assert Config(nodes=2, starter=Starter.torchrun).refuse_installation() is None
 
 
 def test_gpus_that_its_launcher_would_not_choose_are_refused_to_it_alone(monkeypatch):

@@ -13,6 +13,8 @@ from train_bench.launcher import Death
 from train_bench.launchers.horovod import build
 from train_bench.launchers.horovod.config import Config, Controller
 from train_bench.launchers.horovod.start import Launcher
+from train_bench.launchers.slurm.config import Config as SlurmConfig
+from train_bench.launchers.slurm.config import Starter
 
 RANK = (sys.executable, "-m", "train_bench.run.rank", "plan.json", "0")
 RUNNER = (sys.executable, "-m", "horovod.runner.launch")
@@ -24,12 +26,6 @@ Process name: 1
 Exit code: {code}
 
 """
-
-
-@pytest.fixture
-def installed(monkeypatch):
-    """As where Horovod is installed, whether it is or not."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
 
 
 def test_one_host_has_as_many_places_as_ranks_are_asked():
@@ -56,18 +52,20 @@ def test_several_hosts_are_named():
         ({"nodes": 1, "hosts": ["n1", "n2"]}, "[n1,n2]"),
     ],
 )
-def test_it_refuses_hosts_that_are_not_as_many_as_asked(installed, options, part):
+def test_it_refuses_hosts_that_are_not_as_many_as_asked(options, part):
     assert part in str(Launcher(Config(**options)).refuse(resnet("resnet_mini")))
 
 
-def test_it_serves_any_optimizer(installed):
+def test_it_serves_any_optimizer():
     assert Launcher(Config(nproc_per_node=2)).refuse(resnet("resnet")) is None
     assert Launcher(Config(nodes=2, hosts=["n1", "n2"])).refuse(resnet("resnet_mini")) is None
 
 
 def test_without_horovod_the_way_to_get_it_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert "`make horovod`" in str(Launcher(Config()).refuse(resnet("resnet_mini")))
+    assert "`make horovod`" in str(Config().refuse_installation())
+    assert "`make horovod`" in str(SlurmConfig(starter=Starter.horovod).refuse_installation())
+    assert SlurmConfig().refuse_installation() is None
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ def planned(*words):
     return answer.stdout
 
 
+@pytest.mark.usefixtures("sbatch_is_there")
 @pytest.mark.parametrize(
     "launcher",
     [(), ("launcher=torchrun", "launcher.nproc_per_node=2"), ("launcher=slurm", "launcher.nodes=2")],

@@ -45,7 +45,9 @@ def take_part(folder: Path, overrides: Sequence[str], tell: Callable[[str], None
     host, changes = _which(plan, [override for override in overrides if override != TRUST])
     command_trust.refuse(plan, trusted=TRUST in overrides)
     preflight.refuse_missing_packages(plan.jobs[0])
-    launcher = discover.launcher(runner.launcher_config(plan, **changes))
+    config = runner.launcher_config(plan, **changes)
+    preflight.refuse_launcher(config)
+    launcher = discover.launcher(config)
     with lock.held(folder / "ranks" / f"host_{host}.lock", f"The part of host {host} in {folder}"):
         _prepare_data(plan)
         read = runner.meter(plan, tell, host=host)

@@ -18,7 +18,7 @@ from pathlib import Path
 from train_bench.core import software
 from train_bench.core.job import Device, Job, Precision
 from train_bench.errors import LaunchError, RequestError
-from train_bench.launcher import Launch
+from train_bench.launcher import Launch, LauncherConfig
 from train_bench.plan import discover, interpreter
 from train_bench.plan.process import answer
 
@@ -29,6 +29,13 @@ def refuse_missing_packages(job: Job) -> None:
     """As `refuse_missing`. A command's imports are its own affair."""
     if job.command is None:
         refuse_missing(job.reference, job.python)
+
+
+def refuse_launcher(config: LauncherConfig) -> None:
+    """Raise `RequestError` if software with which a launcher starts ranks is not installed here."""
+    reason = config.refuse_installation()
+    if reason is not None:
+        raise RequestError(reason)
 
 
 def refuse_missing(reference: str, python: str | None = None) -> None:

@@ -38,6 +38,7 @@ def refuse(plan: Plan, work: str) -> None:
         )
     job = replace(plan.jobs[0], python=None)
     preflight.refuse_missing_packages(job)
+    preflight.refuse_launcher(config)
     preflight.refuse_ranks(job)
 
 

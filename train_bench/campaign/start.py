@@ -126,15 +126,18 @@ def reopen(folder: Path, *, trusted: bool, warn: Say) -> Plan:
     command_trust.refuse(planned, trusted=trusted)
     warn_of_differences(planned, warn)
     preflight.refuse_missing_packages(planned.jobs[0])
+    preflight.refuse_launcher(runner.launcher_config(planned))
     return planned
 
 
 def refuse_here(planned: Plan) -> None:
-    """Raises `RequestError` for a campaign that cannot be begun here: packages, trackers, folder, queue,
-    data or ranks."""
+    """Raises `RequestError` for a campaign that cannot be begun here: packages, launcher, queue, trackers,
+    folder, data or ranks."""
     job = planned.jobs[0]
     preflight.refuse_missing_packages(job)
-    batch = discover.batch(runner.launcher_config(planned))
+    config = runner.launcher_config(planned)
+    preflight.refuse_launcher(config)
+    batch = discover.batch(config)
     if batch is not None:
         batch_queue.refuse_job(batch, job)
         batch_queue.check(batch)

@@ -13,7 +13,7 @@ from typing import Any
 import cattrs
 
 from train_bench import seeds
-from train_bench.campaign import attempts, command_trust, runner
+from train_bench.campaign import attempts, command_trust, preflight, runner
 from train_bench.compare.comparison import Comparison, Ratio
 from train_bench.core import files, software
 from train_bench.core.digits import distinct
@@ -133,6 +133,7 @@ def begun(crate: Crate, folder: Path, data_dir: Path | None) -> Plan | None:
 def begin(plan: Plan) -> None:
     """Begin a campaign of this plan; refused like one that resumes."""
     folder = plan.jobs[0].folder
+    preflight.refuse_launcher(runner.launcher_config(plan))
     runner.refuse_folder(folder)
     runner.refuse_missing_data(plan)
     command_trust.note(plan)
