@@ -1,11 +1,13 @@
 """Commands as a user types them, in a process of their own or in that of the tests, and what comes of them."""
 
+import contextlib
 import io
 import signal
 import subprocess
 import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +31,16 @@ def typed(verb, *arguments):
         except SystemExit as ended:
             code = ended.code
     return subprocess.CompletedProcess([verb, *arguments], code, out.getvalue(), err.getvalue())
+
+
+def processes():
+    """Command lines of all processes by their numbers, as `ps` shows them."""
+    lines = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            words = (folder / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+            lines[int(folder.name)] = b" ".join(words).decode(errors="replace")
+    return lines
 
 
 def in_the_foreground():

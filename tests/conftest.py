@@ -11,10 +11,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import cases, sandbox
+from tests import cases, needs, programs, sandbox
 
 SANDBOX = sandbox.enter()
 """Entered before any other conftest.py imports what reads the environment."""
+
+GUARD = programs.Guard(
+    os.environ["PATH"], os.environ[programs.PATH], SANDBOX / f"programs_reached_{os.getpid()}"
+)
+GUARD.watch()  # before tests import the functions that it watches
 
 pytest_plugins = ["tests.fake_campaigns"]
 
@@ -39,6 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(cases.OneFailurePerCause())
+    config.pluginmanager.register(needs.Declarations(GUARD))
     config.pluginmanager.register(cases.Durations(config))
     if not os.access(
         config.rootpath, os.W_OK

@@ -1,16 +1,22 @@
 """What some tests need beyond the development install, the reason for which they are skipped without it, and what
-provides it. Where CI is set, the absence of a program or a package is a failure; data and GPUs may be absent."""
+provides it. Where CI is set, the absence of a program or a package is a failure; data and GPUs may be absent.
+
+A test that needs a program or a launcher carries the marker `needs` with its name, and finds the user's PATH; others
+have that of `tests/programs.py`. `-m needs` selects all that a machine without them skips."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
+from collections.abc import Generator, Iterable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
+from tests import programs
 from tests.sandbox import REQUIRE_ALL, ROOT
 
 DATA = ROOT.parent / "shared" / "data"
@@ -23,12 +29,24 @@ mlcommons/inference."""
 
 PROVIDED_BY = {
     "chromium": "apt install chromium",
+    "ssh-keygen": "apt install openssh-client",
+    "slurm": "apt install slurm-wlm munge; make slurm-local",
+    "namespaces": "apt install iproute2",
     "deepspeed": "make deepspeed",
     "horovod": "make horovod",
     "mlperf_loadgen": "pip install mlcommons-loadgen",
     "joblib": "pip install '.[joblib]'",
     "submitit": "pip install '.[submitit]'",
 }
+CONSISTS_OF = {
+    "slurm": ("sinfo", "squeue", "sbatch", "srun", "scancel", "sacct", "scontrol"),
+    "namespaces": ("ip", "unshare"),
+}
+"""Programs of a need, where there are several."""
+
+OF_FIXTURES = {"chromium": "chromium", "slurm": "slurm", "two_hosts": "namespaces"}
+"""Needs of fixtures, and so of every test that takes one."""
+
 AXE = Path(os.environ.get("TRAIN_BENCH_AXE", "/nonexistent"))
 """axe.min.js of the package axe-core of npm, which finds barriers of pages."""
 
@@ -39,7 +57,6 @@ NO_PUBLISHED = (
     "clones of the published references are not here (../shared/published or TRAIN_BENCH_PUBLISHED)"
 )
 NO_ROOT = "this is not root"
-NO_SSH = "ssh-keygen is not installed (apt install openssh-client)"
 
 published = pytest.mark.skipif(not PUBLISHED.is_dir(), reason=NO_PUBLISHED)
 corpus = pytest.mark.skipif(not CORPUS.is_dir(), reason=NO_CORPUS)
@@ -60,10 +77,75 @@ def package(name: str) -> None:
         absent(f"{name} is not installed ({PROVIDED_BY.get(name, f'pip install {name}')})")
 
 
-def program(name: str) -> str:
-    """An optional program: its path."""
-    found = shutil.which(name)
-    return found or absent(f"{name} is not installed ({PROVIDED_BY.get(name, f'apt install {name}')})")
+def program(name: str) -> pytest.MarkDecorator:
+    """An optional program, or what several programs are: `slurm`, `namespaces`."""
+    return pytest.mark.needs(name)
+
+
+def launcher(name: str) -> pytest.MarkDecorator:
+    """The package of an optional launcher: `horovod`, `deepspeed`."""
+    return pytest.mark.needs(name)
+
+
+def launchers(values: Iterable[Any]) -> list[Any]:
+    """The values as parameters of a test: those that begin with the name of an optional launcher need it."""
+    return [_with_launcher(one) for one in values]
+
+
+def _with_launcher(value: Any) -> Any:
+    parameter = value if hasattr(value, "marks") else pytest.param(value)
+    name = re.split(r"\W", str(parameter.values[0]), maxsplit=1)[0]
+    if name not in programs.PACKAGES:
+        return value
+    return pytest.param(*parameter.values, marks=[*parameter.marks, launcher(name)])
+
+
+class Declarations:
+    """Plugin: tests have what they declare and nothing else, and fail for what they reach without."""
+
+    def __init__(self, guard: programs.Guard) -> None:
+        self._guard = guard
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        for fixture in getattr(item, "fixturenames", ()):
+            if fixture in OF_FIXTURES:
+                item.add_marker(program(OF_FIXTURES[fixture]))
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        names = {name for mark in item.iter_markers("needs") for name in mark.args}
+        programs_of = {one for name in names for one in CONSISTS_OF.get(name, (name,))}
+        on_gpu = item.get_closest_marker("gpu") is not None
+        self._guard.begin(programs_of | (programs.OPTIONAL if on_gpu else set()))
+        try:
+            return (yield)
+        finally:
+            self._guard.begin(())
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        for mark in item.iter_markers("needs"):
+            for name in mark.args:
+                if name in programs.PACKAGES:
+                    package(name)
+                elif not all(map(shutil.which, CONSISTS_OF.get(name, (name,)))):
+                    absent(f"{name} is not installed ({PROVIDED_BY[name]})")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        reached = self._guard.take()
+        if reached:
+            said = (
+                f"{item.nodeid} reaches {' and '.join(reached)}, which the README does not ask for and the test does "
+                f"not declare. Mark it with needs.program({reached[0]!r}), for a package needs.launcher "
+                "(tests/needs.py), or give it a stand-in of its own in front of PATH."
+            )
+            report.longrepr = f"{report.longreprtext}\n{said}" if report.failed else said
+            report.outcome = "failed"
+        return report
 
 
 def namespaces(error: Exception) -> NoReturn:

@@ -11,6 +11,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests import programs
+
 ROOT = Path(__file__).parents[1]
 
 FOLDER = "TESTS_FOLDER"
@@ -34,6 +36,8 @@ def enter() -> Path:
     before = dict(os.environ)
     os.environ.clear()
     os.environ.update(environment(before, folder))
+    os.environ[programs.PATH] = os.environ["PATH"]
+    os.environ["PATH"] = programs.lay_out(folder / "programs", os.environ["PATH"])
     (folder / "work").mkdir()
     return folder
 

@@ -8,12 +8,11 @@ import re
 import shlex
 import signal
 import socket
-import subprocess
 import threading
 
 import pytest
 
-from tests.command_line import wait_for
+from tests.command_line import processes, wait_for
 from tests.fake_campaigns import Diary, make
 from train_bench.campaign import runner
 from train_bench.errors import LaunchError
@@ -66,10 +65,7 @@ def record(plan):
 
 
 def processes_of(plan):
-    listed = subprocess.run(
-        ["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True
-    ).stdout
-    return [int(line.split()[0]) for line in listed.splitlines() if str(plan.jobs[0].folder) in line]
+    return [number for number, line in processes().items() if str(plan.jobs[0].folder) in line]
 
 
 def signal_rank(plan, rank, number):

@@ -13,7 +13,7 @@ import threading
 import pytest
 
 from tests import needs
-from tests.command_line import typed, wait_for
+from tests.command_line import processes, typed, wait_for
 from tests.fake_campaigns import Diary, FakeLauncher, judged, make
 from tests.sandbox import ROOT
 from tests.selection import others_in_full
@@ -326,8 +326,7 @@ def test_a_run_on_a_full_disk_fails_with_a_sentence_and_keeps_the_finished_ones(
 
 
 def _processes_with(text):
-    listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in listed.splitlines() if text in line and "rank_without_torch" in line]
+    return [line for line in processes().values() if text in line and "rank_without_torch" in line]
 
 
 def test_a_campaign_of_a_changed_benchmark_is_no_valid_result(tmp_path):

@@ -68,8 +68,6 @@ def resnet(tmp_path_factory):
 
 @pytest.mark.parametrize("name", SEEN)
 def test_a_hostile_case_is_answered_in_words(name, base, resnet, tmp_path):
-    if name == "ssh-to-hosts-of-a-foreign-plan":
-        needs.package("horovod")
     environment = {"PY": sys.executable, "CLONE": str(ROOT), "BASE": str(base), "CORPUS": str(needs.CORPUS)}
     environment["RESNET"] = str(resnet)
     script = shutil.copytree(HOSTILE / name, tmp_path / "cases" / name) / "cmd.sh"

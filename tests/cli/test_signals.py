@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.command_line import in_the_foreground, wait_for
+from tests.command_line import in_the_foreground, processes, wait_for
 from tests.fake_campaigns import begun  # noqa: F401
 from tests.needs import ROOT
 from train_bench.cli import program
@@ -48,8 +48,7 @@ def test_a_campaign_that_gets_a_signal_is_interrupted(number, begun):  # noqa: F
         "train-bench: Interrupted; 0 of 5 runs are finished and stay. Continue with: train-bench run resume="
     )
     assert (process.returncode, stderr) == (1, f"{said}{folder}\n")
-    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    assert not [line for line in listed.splitlines() if str(folder) in line and "rank_without_torch" in line]
+    assert not [line for line in processes().values() if str(folder) in line and "rank_without_torch" in line]
 
 
 @pytest.fixture

@@ -3,14 +3,16 @@ table tells all."""
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests import needs
-from tests.command_line import typed, wait_for
+from tests.command_line import processes, typed, wait_for
 from tests.sandbox import ROOT
 from train_bench.cli import sweep
 from train_bench.cli.hydra_app import _sweep_folder
@@ -30,11 +32,8 @@ FOUR = (
 
 def process_of_job(folder, number):
     """The process that carries out a job of the sweep."""
-    listed = subprocess.run(
-        ["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True
-    ).stdout
-    (line,) = [line for line in listed.splitlines() if line.endswith(f"output={folder}/{number}")]
-    return int(line.split()[0])
+    (process,) = [key for key, line in processes().items() if line.endswith(f"output={folder}/{number}")]
+    return process
 
 
 def process_of_rank(folder, number):
@@ -82,10 +81,8 @@ def test_a_sweep_whose_own_worker_is_killed_waits_for_the_other_jobs(tmp_path):
     command = [sys.executable, "-m", "train_bench", *arguments, "hydra/launcher=submitit_local"]
     with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         wait_for(lambda: (folder / "0" / "result_0.txt.part").exists())
-        parent = subprocess.run(
-            ["ps", "-o", "ppid=", "-p", str(process_of_job(folder, 0))], capture_output=True, text=True
-        )
-        os.kill(int(parent.stdout), signal.SIGKILL)
+        status = Path(f"/proc/{process_of_job(folder, 0)}/status").read_text()
+        os.kill(int(re.search(r"^PPid:\s*(\d+)", status, re.MULTILINE)[1]), signal.SIGKILL)
         _, stderr = process.communicate(timeout=200)
     assert process.returncode == 1
     assert [outcome(job) for job in sweep.outcomes(folder)] == ["lost", "incomplete"]

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import stat
 import subprocess
 import tracemalloc
@@ -183,7 +182,7 @@ def test_what_is_no_archive_is_refused(tmp_path):
     assert "it is not a file" in refused(tmp_path / "pipe.zip")
 
 
-@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason=needs.NO_SSH)
+@needs.program("ssh-keygen")
 def test_signatures_are_held_against_the_signers_that_the_user_names(tmp_path):
     keys = {}
     for name in ("ours", "theirs"):

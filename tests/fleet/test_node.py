@@ -1,10 +1,10 @@
 """The program that answers on a node: what it says of it, what it carries out, and that nothing of it stays."""
 
-import subprocess
 import time
 
 import pytest
 
+from tests import command_line
 from train_bench.fleet.link import Link
 from train_bench.fleet.observations import type_of, versions_of
 from train_bench.fleet.rounds import program
@@ -27,8 +27,7 @@ def waiting(folder):
 
 
 def processes(folder):
-    listed = subprocess.run(["ps", "-ewwo", "args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in listed.splitlines() if str(folder / "never") in line]
+    return [line for line in command_line.processes().values() if str(folder / "never") in line]
 
 
 def started(folder):

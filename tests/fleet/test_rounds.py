@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_line import processes
 from train_bench.fleet import acceptance, rounds
 from train_bench.fleet.observations import Node
 from train_bench.rules import ruleset
@@ -63,8 +64,7 @@ def checked(folder, *names, at_once=8, repeats=2, together=True, baseline=None, 
 
 def running(folder):
     """Processes of the nodes of this test."""
-    listed = subprocess.run(["ps", "-ewwo", "pid,args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in listed.splitlines() if f"--marked {folder}" in line]
+    return [line for line in processes().values() if f"--marked {folder}" in line]
 
 
 def sentences(found):

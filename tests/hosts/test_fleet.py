@@ -10,7 +10,7 @@ from tests import needs
 from tests.command_line import train_bench
 from tests.hosts.fleet import A_BIT_ERROR, INSIDE, fleet, processes
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(900), needs.program("namespaces")]
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.fake_campaigns import laid_out
-from tests.launchers.test_parallel import need
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(1500)  # two campaigns, and DeepSpeed may have to compile
@@ -58,11 +58,10 @@ def evaluations(folder):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("launcher", OTHERS)
+@pytest.mark.parametrize("launcher", needs.launchers(OTHERS))
 def test_it_converges_within_one_evaluation_of_torchrun_and_leaves_the_same_folder(
     campaign, torchrun, launcher
 ):
-    need(launcher)
     folder = campaign(launcher)
     assert abs(evaluations(folder) - evaluations(torchrun)) <= 1
     assert {path.name for path in folder.iterdir()} == {path.name for path in torchrun.iterdir()}

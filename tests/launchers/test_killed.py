@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.campaign.test_rank_failures import planned, processes_of, run, signal_rank
-from tests.launchers.test_parallel import need
 from train_bench.campaign import runner
 from train_bench.plan import discover
 
@@ -18,7 +18,6 @@ OTHERS = ("horovod", "deepspeed")
 
 
 def two_ranks(tmp_path, launcher):
-    need(launcher)
     overrides = (f"launcher={launcher}", "launcher.nproc_per_node=2", "launcher.threads_per_rank=1")
     return planned(tmp_path, *overrides)
 
@@ -32,7 +31,7 @@ def launcher_of(plan):
     return discover.launcher(runner.launcher_config(plan))
 
 
-@pytest.mark.parametrize("launcher", OTHERS)
+@pytest.mark.parametrize("launcher", needs.launchers(OTHERS))
 def test_a_killed_rank_ends_the_run_and_is_told(tmp_path, launcher):
     plan, before = two_ranks(tmp_path, launcher), shared_memory()
     said = run(plan, launcher_of(plan), lambda: signal_rank(plan, 1, signal.SIGKILL))
@@ -40,7 +39,7 @@ def test_a_killed_rank_ends_the_run_and_is_told(tmp_path, launcher):
     assert shared_memory() <= before
 
 
-@pytest.mark.parametrize("launcher", OTHERS)
+@pytest.mark.parametrize("launcher", needs.launchers(OTHERS))
 def test_a_launcher_that_is_killed_takes_its_ranks_along(tmp_path, launcher):
     plan = two_ranks(tmp_path, launcher)
 

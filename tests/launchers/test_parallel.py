@@ -48,12 +48,6 @@ ASKED = (
 """Every variant and precision that a test asks for."""
 
 
-def need(package):
-    """Skip without the package of a launcher; where CI is set, its absence is a failure."""
-    if package in ("horovod", "deepspeed"):
-        needs.package(package)
-
-
 @pytest.fixture(scope="module")
 def temporary(tmp_path_factory):
     """The system's temporary folder of all ranks and launchers."""
@@ -69,7 +63,6 @@ def start(tmp_path_factory, temporary):
 
     @cache
     def ended_ranks(starter, quick):
-        need(starter.split()[0])
         jobs = {
             asked: _job(tmp_path_factory.mktemp("ranks"), *asked)
             for asked in ASKED
@@ -139,8 +132,8 @@ def alone():
     return results
 
 
-several = pytest.mark.parametrize("variant", others_in_full(SEVERAL, QUICK))
-mixed = pytest.mark.parametrize("variant", others_in_full(MIXED, QUICK))
+several = pytest.mark.parametrize("variant", needs.launchers(others_in_full(SEVERAL, QUICK)))
+mixed = pytest.mark.parametrize("variant", needs.launchers(others_in_full(MIXED, QUICK)))
 
 
 @several
@@ -189,7 +182,9 @@ def test_ranks_hold_the_same_after_training(start, variant, precision):
     assert found["tensors"] == 7 + (1 if pieces else 6), "6 parameters and a buffer; momenta, or a probe"
 
 
-@pytest.mark.parametrize("variant", others_in_full(["torchrun", "horovod", "deepspeed"], QUICK))
+@pytest.mark.parametrize(
+    "variant", needs.launchers(others_in_full(["torchrun", "horovod", "deepspeed"], QUICK))
+)
 def test_ranks_whose_gradients_are_not_averaged_are_found(start, variant):
     found = start(variant)[0]["replicas"]["not averaged"]
     assert (found["equal"], found["first"]) == (False, "1.weight")
@@ -197,7 +192,9 @@ def test_ranks_whose_gradients_are_not_averaged_are_found(start, variant):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("variant", ["deepspeed, ZeRO 1", "deepspeed, ZeRO 2", "deepspeed, ZeRO 3"])
+@pytest.mark.parametrize(
+    "variant", needs.launchers(["deepspeed, ZeRO 1", "deepspeed, ZeRO 2", "deepspeed, ZeRO 3"])
+)
 def test_below_zero_a_probe_finds_gradients_that_are_not_averaged(start, variant):
     """Each rank has updated its piece of the one model that all hold."""
     found = start(variant)[0]["replicas"]["not averaged"]
@@ -206,12 +203,12 @@ def test_below_zero_a_probe_finds_gradients_that_are_not_averaged(start, variant
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("variant", ["deepspeed, ZeRO 1", "deepspeed, ZeRO 2"])
+@pytest.mark.parametrize("variant", needs.launchers(["deepspeed, ZeRO 1", "deepspeed, ZeRO 2"]))
 def test_below_zero_pieces_that_are_not_gathered_are_found(start, variant):
     assert start(variant)[0]["replicas"]["not gathered"]["first"] == "1.weight"
 
 
-@pytest.mark.parametrize("variant", ["torchrun", "horovod"])
+@pytest.mark.parametrize("variant", needs.launchers(["torchrun", "horovod"]))
 def test_local_parameters_are_neither_broadcast_nor_reduced(start, variant):
     for rank, result in enumerate(start(variant)):
         assert torch.equal(result["local"]["table"], torch.full((1, 4), float(rank)))
@@ -219,7 +216,7 @@ def test_local_parameters_are_neither_broadcast_nor_reduced(start, variant):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("variant", ["deepspeed", "torchrun, FSDP2"])
+@pytest.mark.parametrize("variant", needs.launchers(["deepspeed", "torchrun, FSDP2"]))
 def test_local_parameters_are_refused_where_all_are_shared(start, variant):
     assert "sharded tables" in start(variant)[0]["local"]
 
@@ -237,7 +234,7 @@ def test_what_another_process_saved_is_continued_or_refused_where_only_a_piece_w
     assert not pieces or "cannot continue from a checkpoint" in said
 
 
-@pytest.mark.parametrize("variant", others_in_full(list(SEVERAL)[1:], QUICK[1:]))
+@pytest.mark.parametrize("variant", needs.launchers(others_in_full(list(SEVERAL)[1:], QUICK[1:])))
 def test_the_first_epoch_of_the_benchmark_is_the_same_with_every_launcher(start, variant):
     ours, theirs = (start(name)[0]["first epoch"] for name in ("torchrun", variant))
     assert len(ours["losses"]) == 43
@@ -247,14 +244,14 @@ def test_the_first_epoch_of_the_benchmark_is_the_same_with_every_launcher(start,
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("variant", [*MIXED, "deepspeed, ZeRO 1"])
+@pytest.mark.parametrize("variant", needs.launchers([*MIXED, "deepspeed, ZeRO 1"]))
 def test_an_overflow_on_one_rank_is_skipped_on_all_in_fp16(start, variant):
     for result in start(variant, Precision.fp16):
         assert result["overflow"] == dict.fromkeys(("skipped", "unchanged", "halved", "went on"), True)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("variant", [*MIXED, "deepspeed, ZeRO 1"])
+@pytest.mark.parametrize("variant", needs.launchers([*MIXED, "deepspeed, ZeRO 1"]))
 @pytest.mark.parametrize(("what", "options"), [("training", {}), ("clipped", {"clip_norm": 0.01})])
 def test_scaled_training_in_fp16_is_near_that_in_fp32(start, alone, variant, what, options):
     for result in start(variant, Precision.fp16):

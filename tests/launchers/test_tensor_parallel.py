@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from tests import needs
 from tests.fake_campaigns import composed_config, make
 from tests.launchers.small_decoder import built, decoder, evaluated, held_bytes, one_rank, trained
 from tests.references.several_ranks import FromFile, start
@@ -171,7 +170,6 @@ def test_losses_that_would_be_scaled_are_refused() -> None:
 
 
 def test_deepspeed_does_not_divide_matrices() -> None:
-    needs.package("deepspeed")
     config = DeepSpeedConfig(nproc_per_node=2, tensor_parallel=2)
     assert "launcher.tensor_parallel=2 is for launcher=torchrun" in str(DeepSpeed(config).refuse(decoder()))
 

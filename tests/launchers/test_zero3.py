@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests import needs
 from tests.launchers.small_decoder import built, decoder, evaluated, one_rank, trained
-from tests.launchers.test_parallel import need
 from tests.references.several_ranks import start
 from tests.run.fakes import job
 from train_bench.launchers.deepspeed.config import Config
@@ -62,7 +62,6 @@ def _held_bytes(task: Any) -> dict[str, int]:
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What two ranks say."""
-    need("deepspeed")
     folder = tmp_path_factory.mktemp("zero3")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -80,6 +79,7 @@ def alone() -> dict[str, Any]:
     return told | {"weights": sum(one.nbytes for one in task.model.parameters())}
 
 
+@needs.launcher("deepspeed")
 @pytest.mark.full
 def test_losses_and_evaluations_are_those_of_one_rank(found: Any, alone: Any) -> None:
     """After a warm-up that is undone. The first rank has no batch to evaluate, and then one where the other has two."""
@@ -88,6 +88,7 @@ def test_losses_and_evaluations_are_those_of_one_rank(found: Any, alone: Any) ->
             assert one[what] == pytest.approx(alone[what], rel=1e-5)
 
 
+@needs.launcher("deepspeed")
 @pytest.mark.full
 def test_each_rank_holds_half_and_all_weights_for_an_evaluation(found: Any, alone: Any) -> None:
     whole = alone["weights"]
@@ -96,6 +97,7 @@ def test_each_rank_holds_half_and_all_weights_for_an_evaluation(found: Any, alon
         assert one["gathered"] == whole
 
 
+@needs.launcher("deepspeed")
 @pytest.mark.full
 def test_the_weights_that_are_kept_are_whole_and_can_be_put_back(found: Any) -> None:
     assert list(found[0]["kept"]["files"]) == ["run_0.safetensors"]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import in_the_foreground, wait_for
+from tests.command_line import in_the_foreground, processes, wait_for
 from tests.sandbox import ROOT
 from tests.selection import others_in_full
 from train_bench.cli import program
@@ -97,8 +97,7 @@ def ends(folder, index=0):
 
 
 def no_process_is_left(place):
-    listed = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    return str(place) not in listed
+    return not any(str(place) in line for line in processes().values())
 
 
 def test_a_program_of_somebody_elses_makes_a_valid_score(place):
