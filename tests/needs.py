@@ -129,7 +129,7 @@ class Declarations:
                 if name in programs.PACKAGES:
                     package(name)
                 elif not all(map(shutil.which, CONSISTS_OF.get(name, (name,)))):
-                    absent(f"{name} is not installed ({PROVIDED_BY[name]})")
+                    absent(f"{name} is not installed ({PROVIDED_BY.get(name, f'apt install {name}')})")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -138,10 +138,12 @@ class Declarations:
         report = yield
         reached = self._guard.take()
         if reached:
+            first = reached[0]
+            need = next((name for name, parts in CONSISTS_OF.items() if first in parts), first)
+            kind = "launcher" if first in programs.PACKAGES else "program"
             said = (
                 f"{item.nodeid} reaches {' and '.join(reached)}, which the README does not ask for and the test does "
-                f"not declare. Mark it with needs.program({reached[0]!r}), for a package needs.launcher "
-                "(tests/needs.py), or give it a stand-in of its own in front of PATH."
+                f"not declare. Mark it with needs.{kind}({need!r}) of tests/needs.py, or give it a stand-in of its own."
             )
             report.longrepr = f"{report.longreprtext}\n{said}" if report.failed else said
             report.outcome = "failed"
