@@ -1,8 +1,8 @@
 """What some tests need beyond the development install, the reason for which they are skipped without it, and what
 provides it. Where CI is set, the absence of a program or a package is a failure; data and GPUs may be absent.
 
-A test that needs a program or a launcher carries the marker `needs` with its name, and finds the user's PATH; others
-have that of `tests/programs.py`. `-m needs` selects all that a machine without them skips."""
+A test that needs a program, a launcher or data carries the marker `needs`; with a program it finds the user's PATH, and
+else that of `tests/programs.py`. `-m needs` selects all that a machine without them skips."""
 
 from __future__ import annotations
 
@@ -58,13 +58,21 @@ NO_PUBLISHED = (
 )
 NO_ROOT = "this is not root"
 
-published = pytest.mark.skipif(not PUBLISHED.is_dir(), reason=NO_PUBLISHED)
-corpus = pytest.mark.skipif(not CORPUS.is_dir(), reason=NO_CORPUS)
+published = pytest.mark.needs(paths=[PUBLISHED], reason=NO_PUBLISHED)
+corpus = pytest.mark.needs(paths=[CORPUS], reason=NO_CORPUS)
+
+
+def clones(*names: str) -> pytest.MarkDecorator:
+    """Clones among those of the published references."""
+    reason = (
+        f"{' and '.join(names)} are not among the clones of the published references (TRAIN_BENCH_PUBLISHED)"
+    )
+    return pytest.mark.needs(paths=[PUBLISHED / name for name in names], reason=reason)
 
 
 def shared(path: Path) -> pytest.MarkDecorator:
     """Data beside the checkout."""
-    return pytest.mark.skipif(not path.exists(), reason="the shared data are not here (../shared/data)")
+    return pytest.mark.needs(paths=[path], reason="the shared data are not here (../shared/data)")
 
 
 def package(name: str) -> None:
@@ -125,6 +133,8 @@ class Declarations:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         for mark in item.iter_markers("needs"):
+            if not all(path.exists() for path in mark.kwargs.get("paths", ())):
+                pytest.skip(mark.kwargs["reason"])
             for name in mark.args:
                 if name in programs.PACKAGES:
                     package(name)

@@ -160,13 +160,20 @@ SMALL_MINIGO = (
 @pytest.fixture(scope="session")
 def engine() -> None:
     """The Go engine in machine code, which takes a minute: one process compiles it, others wait and read what it has
-    kept."""
+    kept, function by function."""
+    import numba
+
     from train_bench.references.minigo.task import Task
 
-    with alone(Path(os.environ["NUMBA_CACHE_DIR"]) / "lock"):
+    cache = Path(os.environ["NUMBA_CACHE_DIR"])
+    whole = cache / f"whole_by_numba_{numba.__version__}"
+    with alone(cache / "lock"):
+        if whole.exists():
+            return
         task = Task(minigo("minigo_mini", *SMALL_MINIGO))
         task.build(1, OneRank())
         task.open_data()
         task.train_until(mark(1))
         task.evaluate()
         task.close()
+        whole.touch()

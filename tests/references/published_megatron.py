@@ -30,10 +30,7 @@ MODELS = "nemo/collections/llm/gpt/model"
 NEEDS_NVCC = "megatron.core.inference.unified_memory"
 PEERS = ("NeMo", "Megatron-LM")
 
-clones = pytest.mark.skipif(
-    not all((needs.PUBLISHED / name).is_dir() for name in PEERS),
-    reason="clones NeMo and Megatron-LM are not among those of the published references",
-)
+clones = needs.clones(*PEERS)
 
 
 @contextmanager

@@ -44,10 +44,7 @@ ABSENT = (
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore"),
-    pytest.mark.skipif(
-        not (needs.PUBLISHED / "torchtitan").is_dir(),
-        reason="a clone torchtitan is not among those of the published references",
-    ),
+    needs.clones("torchtitan"),
 ]
 
 

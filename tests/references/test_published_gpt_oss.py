@@ -42,10 +42,7 @@ PEERS = ("Megatron-LM", "Primus", "training")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore"),
-    pytest.mark.skipif(
-        not all((needs.PUBLISHED / name).is_dir() for name in PEERS),
-        reason="clones Megatron-LM and Primus are not among those of the published references",
-    ),
+    needs.clones(*PEERS),
 ]
 
 ON_A_CPU: Mapping[str, Any] = {

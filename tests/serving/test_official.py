@@ -14,10 +14,7 @@ from train_bench.serving import loadgen_log, official, rounds
 INFERENCE = "b66003e10e2db4b8c36a448b0545ec90fcc6e9e9"
 """mlcommons/inference of 2026-08-20."""
 
-pytestmark = pytest.mark.skipif(
-    not (needs.PUBLISHED / "inference").is_dir(),
-    reason="a clone inference is not among those of the published references",
-)
+pytestmark = needs.clones("inference")
 
 
 @pytest.fixture(scope="module")

@@ -186,8 +186,6 @@ JUDGED = "v5.1/Quanta_Cloud_Technology/results/D74H-7U/dlrm_dcnv2"
 @pytest.fixture
 def table(tmp_path):
     """A table in which others took a third of the time of an entry of the corpus."""
-    if not CORPUS.is_dir():
-        pytest.skip(needs.NO_CORPUS)
     path = tmp_path / "more.csv"
     published_entries.write(
         path,
@@ -196,6 +194,7 @@ def table(tmp_path):
     return path
 
 
+@needs.corpus
 def test_an_outlier_is_for_review_and_no_verdict(table, capsys):
     def judged(*options):
         code = command("judge")([str(CORPUS / JUDGED), "--json", *options])
@@ -211,6 +210,7 @@ def test_an_outlier_is_for_review_and_no_verdict(table, capsys):
         assert entry[field] == beside[field]
 
 
+@needs.corpus
 def test_the_question_and_else_the_line_are_told_once(table, capsys):
     arguments = [str(CORPUS / JUDGED), "--published", str(table)]
     for verb, first in (
@@ -225,6 +225,7 @@ def test_the_question_and_else_the_line_are_told_once(table, capsys):
     assert "published peers: 3.959 min, 1.11 times" in capsys.readouterr().out
 
 
+@needs.corpus
 def test_the_table_of_a_tree_names_below_it_who_is_asked(table, tmp_path, capsys):
     folder = CORPUS / "v5.1" / "Quanta_Cloud_Technology"
     command("score")([str(folder), "--published", str(table), "--markdown"])
@@ -240,6 +241,7 @@ def test_a_table_that_is_none_is_refused_before_anything_is_judged(tmp_path):
         command("judge")([str(tmp_path / "none"), "--published", str(tmp_path / "none.csv")])
 
 
+@needs.corpus
 def test_entries_of_one_tree_are_peers_of_each_other(table, tmp_path):
     source = CORPUS / "v5.1" / "Quanta_Cloud_Technology"
     for submitter in ("A", "B"):
