@@ -60,6 +60,7 @@ NO_ROOT = "this is not root"
 
 published = pytest.mark.needs(paths=[PUBLISHED], reason=NO_PUBLISHED)
 corpus = pytest.mark.needs(paths=[CORPUS], reason=NO_CORPUS)
+cases = pytest.mark.needs(paths=[CASES], reason="the small inputs are not here (../shared/cases)")
 
 
 def clones(*names: str) -> pytest.MarkDecorator:

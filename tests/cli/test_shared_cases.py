@@ -8,17 +8,18 @@ import sys
 
 import pytest
 
+from tests import needs
 from tests.command_line import train_bench, typed
-from tests.needs import ROOT
+from tests.needs import CASES
 
-CASES = ROOT.parent / "shared" / "cases"
+pytestmark = needs.cases
 
 
 def case(name):
-    """Folder of a case, which may be absent."""
+    """Folder of a case, which older inputs lack."""
     folder = CASES / name
     if not folder.is_dir():
-        pytest.skip("the small inputs are not here (../shared/cases)")
+        pytest.skip(f"the case is not here ({folder})")
     return folder
 
 

@@ -4,8 +4,11 @@ import json
 
 import pytest
 
+from tests import needs
 from tests.command_line import typed
 from tests.needs import CASES
+
+pytestmark = needs.cases
 
 
 def case(name):
