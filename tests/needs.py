@@ -1,8 +1,8 @@
 """What some tests need beyond the development install, the reason for which they are skipped without it, and what
 provides it. Where CI is set, the absence of a program or a package is a failure; data and GPUs may be absent.
 
-A test that needs a program, a launcher or data carries the marker `needs`; with a program it finds the user's PATH, and
-else that of `tests/programs.py`. `-m needs` selects all that a machine without them skips."""
+A test that needs a program, a launcher or data carries the marker `needs`; with a program or a launcher it finds the
+user's PATH, and else that of `tests/programs.py`. `-m needs` selects all that a machine without them skips."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class Guard:
     def begin(self, declared: Collection[str]) -> None:
         """A test begins, which has declared these programs and packages."""
         self.declared, self._taken = declared, set()
-        os.environ["PATH"] = self.of_user if set(declared) - PACKAGES else self.path
+        os.environ["PATH"] = self.of_user if declared else self.path
 
     def take(self) -> list[str]:
         """Programs that this test has reached and that were not taken before."""
