@@ -42,8 +42,19 @@ def test_spawns():
     except OSError:
         pass
 
+def test_spawns_by_a_path():
+    try:
+        program = os.environ["TESTS_PATH"] + "/another-program"
+        os.waitpid(os.posix_spawn(program, [program], os.environ), 0)
+    except OSError:
+        pass
+
 def test_looks_for_a_package():
     importlib.util.find_spec("horovod")
+
+def test_starts_what_nobody_knows():
+    with pytest.raises(FileNotFoundError):
+        subprocess.run(["another-program"])
 
 @needs.program("slurm")
 def test_reaches_another_than_it_declares():
@@ -74,6 +85,7 @@ REACHED = {
     "test_starts_by_a_shell": "sinfo",
     "test_starts_by_another_python": "squeue",
     "test_spawns": "ip",
+    "test_spawns_by_a_path": "another-program",
     "test_looks_for_a_package": "horovod",
 }
 SLURM = ("sinfo", "squeue", "sbatch", "srun", "scancel", "sacct", "scontrol")
@@ -103,7 +115,7 @@ def test_undeclared_programs_fail_a_test_by_its_name_and_theirs(tmp_path, instal
     bin = tmp_path / "bin"
     programs.link(bin, os.environ["PATH"])
     if installed:
-        for name in (*SLURM, "chromium", "ssh-keygen", "ip", "unshare"):
+        for name in (*SLURM, "chromium", "ssh-keygen", "ip", "unshare", "another-program"):
             (bin / name).write_text("#!/bin/sh\n")
             (bin / name).chmod(0o755)
     said = session(tmp_path, str(bin))
@@ -111,12 +123,12 @@ def test_undeclared_programs_fail_a_test_by_its_name_and_theirs(tmp_path, instal
         assert f"test_undeclared.py::{test} reaches {program}, which the README does not ask for" in said, (
             said
         )
-    also = "test_undeclared.py::test_reaches_another_than_it_declares"
     if installed:
-        assert f"{also} reaches chromium" in said
-        assert said.startswith("FFFFFFFF....")
+        assert "test_undeclared.py::test_starts_what_nobody_knows reaches another-program" in said
+        assert "test_undeclared.py::test_reaches_another_than_it_declares reaches chromium" in said
+        assert said.startswith("FFFFFFFFFF....")
     else:
-        assert said.startswith("FFFFFFFss...")
+        assert said.startswith("FFFFFFFF.ss...")
         assert "slurm is not installed (apt install slurm-wlm munge; make slurm-local)" in said
 
 
