@@ -65,9 +65,7 @@ cases = pytest.mark.needs(paths=[CASES], reason="the small inputs are not here (
 
 def clones(*names: str) -> pytest.MarkDecorator:
     """Clones among those of the published references."""
-    reason = (
-        f"{' and '.join(names)} are not among the clones of the published references (TRAIN_BENCH_PUBLISHED)"
-    )
+    reason = f"no clone of {' or '.join(names)} is among the published references (TRAIN_BENCH_PUBLISHED)"
     return pytest.mark.needs(paths=[PUBLISHED / name for name in names], reason=reason)
 
 
