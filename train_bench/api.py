@@ -47,6 +47,7 @@ def judge(path: str | Path, *, ruleset: str | None = None) -> Judged:
 def compare(a: str | Path, b: str | Path, *, ruleset: str | None = None) -> Comparison:
     """Compare the times of two campaigns; ratios above 1 say that `b` is better."""
     from train_bench.campaign import ab
+    from train_bench.campaign.machine_history import machine_history
     from train_bench.compare import comparison
     from train_bench.judge.tree import judge_folder
     from train_bench.plan import definition, discover
@@ -55,10 +56,10 @@ def compare(a: str | Path, b: str | Path, *, ruleset: str | None = None) -> Comp
     one, other = (
         judge_folder(
             path, ruleset_name=ruleset, rcp_folders=discover.rcp_folders(), changes=definition.changes
-        ).score
+        )
         for path in paths
     )
-    return comparison.compare(str(paths[0]), one, str(paths[1]), other)
+    return comparison.compare_campaigns(str(paths[0]), one, str(paths[1]), other, machine_history())
 
 
 def _typed(value: Any) -> str:

@@ -27,7 +27,6 @@ def made(folder, factor=1.0, day=1, **software):
     jobs = [{"index": index, "seed": (200 + day) * 10 + index} for index in range(5)]
     plan(folder, jobs=jobs, shared=software.pop("shared", {}), revision=software.pop("revision", None))
     machine = {
-        "host": "n1",
         "packages": {"numpy": "2.0"} | software,
         "memory_bytes": 2**34,
         "accelerators": ["H100"] * 8,

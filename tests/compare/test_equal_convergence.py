@@ -55,7 +55,10 @@ def test_how_many_more_runs_would_tell_is_about_what_it_then_takes():
 def test_runs_that_all_stop_at_the_same_evaluation_do_not_show_that_they_are_equal():
     found = two_one_sided([1.0, 1.0], [1.0, 1.0], paired=False)
     assert (found.verdict, found.more_runs) == ("cannot tell", None)
-    assert two_one_sided([1.0, 1.0], [1.1, 1.1], paired=False).verdict == "different"
+    assert two_one_sided([1.0] * 3, [1.1] * 3, paired=False).verdict == "cannot tell"
+    period = [0.03**2 / 12] * 2
+    assert two_one_sided([1.0] * 3, [1.1] * 3, paired=False, floors=period).verdict == "different"
+    assert two_one_sided([1.0] * 3, [1.06] * 3, paired=False, floors=period).verdict == "cannot tell"
 
 
 def test_seeds_that_take_the_same_samples_each_are_equal():

@@ -56,7 +56,8 @@ def plan_of(request: Request, *, reference_runs: bool = False, to_be_run: bool =
         variant=request.variant,
         cache=discover.cache(),
     )
-    return make_plan(config, rules, provenance, reference_runs=reference_runs, to_be_run=to_be_run)
+    planned = make_plan(config, rules, provenance, reference_runs=reference_runs, to_be_run=to_be_run)
+    return replace(planned, request={**planned.request, "overrides": list(request.overrides)})
 
 
 def carry_out(request: Request, say: Say, warn: Say, *, reference_runs: bool = False) -> Path | None:

@@ -29,7 +29,7 @@ def spent(level: float, share: float) -> float:
 
 
 @cache
-def nominal_levels(level: float, most: int, first: int = 2) -> tuple[float, ...]:
+def nominal_levels(level: float, most: int, first: int = 3) -> tuple[float, ...]:
     """One-sided level of each look after `first`, ..., `most` equal parts of the information, such that a test that
     stops at the first significant look has `level` in all.
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from train_bench.compare import comparison, gate, independence
 from train_bench.compare.comparison import Comparison
+from train_bench.compare.design import History, no_history
 from train_bench.compare.differences import Difference, find_differences
 from train_bench.errors import RequestError
 from train_bench.judge.entry import Judgement
@@ -19,22 +20,16 @@ FIRST, BEST = "first", "best"
 BASELINES = (FIRST, BEST)
 """Campaigns that the others are compared with."""
 
-BASELINE, FASTER, SLOWER, UNDECIDED, NOT_COMPARED = (
-    "baseline",
-    "faster",
-    "slower",
-    "undecided",
-    "not compared",
-)
-"""Verdicts of a row."""
+BASELINE, NOT_COMPARED = "baseline", "not compared"
+"""Verdicts of a row beside those of a comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """A campaign in a table. `label` is its letter in the order given, `minutes` the geometric mean of its runs that
-    count, `differences` those from the baseline (None if unknown), `comparison` that with the baseline, with the
-    `error` that prevented it where there is none. `same_logs` are labels of campaigns before it and how many logs it
-    has in common with each."""
+    count, `failed` how many runs ended without a time, `disturbed` the sentence of its score, `differences` those from
+    the baseline (None if unknown), `comparison` that with the baseline, with the `error` that prevented it where there
+    is none. `same_logs` are labels of campaigns before it and how many logs it has in common with each."""
 
     label: str
     name: str
@@ -42,6 +37,8 @@ class Row:
     minutes: float | None
     valid: bool | None
     verdict: str
+    failed: int = 0
+    disturbed: str | None = None
     differences: tuple[Difference, ...] | None = None
     comparison: Comparison | None = None
     error: RequestError | None = None
@@ -69,6 +66,9 @@ class Row:
             else [difference.as_json() for difference in self.differences],
             "ratio": ratio,
             "verdict": self.verdict,
+            "undecided_because": None if self.comparison is None else self.comparison.verdict.reason,
+            "failed": self.failed,
+            "disturbed": self.disturbed,
             "reason": None if self.error is None else str(self.error),
             "same_logs": [{"label": label, "logs": logs} for label, logs in self.same_logs],
         }
@@ -84,7 +84,9 @@ def label_of(at: int) -> str:
     return letters
 
 
-def make_rows(names: Sequence[str], judged: Sequence[Judgement], baseline: str = FIRST) -> list[Row]:
+def make_rows(
+    names: Sequence[str], judged: Sequence[Judgement], baseline: str = FIRST, history: History = no_history
+) -> list[Row]:
     """Rows in the order given. A campaign that cannot be compared is a row with the reason. Raises the first reason
     as `RequestError` if none can."""
     rows = [_alone(at, name, one) for at, (name, one) in enumerate(zip(names, judged, strict=True))]
@@ -92,7 +94,7 @@ def make_rows(names: Sequence[str], judged: Sequence[Judgement], baseline: str =
     compared = [
         replace(row, verdict=BASELINE, differences=())
         if at == base
-        else _against(row, one, rows[base], judged[base])
+        else _against(row, one, rows[base], judged[base], history)
         for at, (row, one) in enumerate(zip(rows, judged, strict=True))
     ]
     errors = [row.error for row in compared if row.error is not None]
@@ -119,31 +121,32 @@ def _alone(at: int, name: str, judged: Judgement) -> Row:
         minutes=math.exp(statistics.fmean(logs)) if logs else None,
         valid=judged.score.valid,
         verdict=NOT_COMPARED,
+        failed=len(comparison.failures(judged.score)),
+        disturbed=judged.score.disturbed,
     )
 
 
 def _fastest(rows: Sequence[Row], judged: Sequence[Judgement]) -> int:
-    """The fastest of the campaigns of the first one's task; a mean of fewer than two runs is none."""
+    """The fastest of the campaigns of the first one's task; a mean of fewer than three runs is none."""
     task = (judged[0].score.benchmark, judged[0].score.target, judged[0].score.division)
     known = [
         (row.minutes, at)
         for at, (row, one) in enumerate(zip(rows, judged, strict=True))
         if row.minutes is not None
-        and len(comparison.usable(one.score)) > 1
+        and len(comparison.usable(one.score)) >= comparison.LEAST_RUNS
         and (one.score.benchmark, one.score.target, one.score.division) == task
     ]
     return min(known, default=(0.0, 0))[1]
 
 
-def _against(row: Row, judged: Judgement, base: Row, of_base: Judgement) -> Row:
+def _against(row: Row, judged: Judgement, base: Row, of_base: Judgement, history: History) -> Row:
     """The row, compared with the baseline, or with the error that prevents it."""
     row = replace(row, differences=find_differences(of_base, judged))
     try:
-        compared = comparison.compare(base.name, of_base.score, row.name, judged.score)
+        compared = comparison.compare_campaigns(base.name, of_base, row.name, judged, history)
     except RequestError as error:
         return replace(row, error=error)
-    verdict = FASTER if compared.speedup.low > 1 else SLOWER if compared.speedup.high < 1 else UNDECIDED
-    return replace(row, comparison=compared, verdict=verdict)
+    return replace(row, comparison=compared, verdict=compared.verdict.word)
 
 
 def _with_same_logs(rows: Sequence[Row], judged: Sequence[Judgement]) -> list[Row]:

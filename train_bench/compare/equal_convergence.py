@@ -40,7 +40,7 @@ class EqualConvergence:
 
 
 def equal_convergence(name_a: str, a: Score, name_b: str, b: Score) -> EqualConvergence:
-    """Test two entries. Raises `RequestError` for different tasks and for fewer than two runs that count."""
+    """Test two entries. Raises `RequestError` for different tasks and for fewer than three runs that count."""
     comparison.refuse_other_tasks(name_a, a, name_b, b)
     runs_a, runs_b, paired = comparison.comparable(a, b, name_a, name_b)
     sides = []
@@ -51,20 +51,25 @@ def equal_convergence(name_a: str, a: Score, name_b: str, b: Score) -> EqualConv
                 f"All runs of {name} have seed {seed}; their convergence is that of one run. Run more seeds."
             )
         logs = comparison.logs_of(runs, "samples")
-        if logs is None or len(logs) < 2:
-            raise RequestError(f"{name} has fewer than two runs with samples to the target; run more seeds.")
+        if logs is None or len(logs) < comparison.LEAST_RUNS:
+            raise RequestError(
+                f"{name} has fewer than {comparison.LEAST_RUNS} runs with samples to the target; run more seeds."
+            )
         sides.append(logs)
-    return two_one_sided(*sides, paired=paired)
+    floors = comparison.floors_of(runs_a, runs_b, paired=paired)
+    return two_one_sided(*sides, paired=paired, floors=floors)
 
 
-def two_one_sided(one: Sequence[float], other: Sequence[float], *, paired: bool) -> EqualConvergence:
-    """Test the logarithms of samples."""
+def two_one_sided(
+    one: Sequence[float], other: Sequence[float], *, paired: bool, floors: Sequence[float] = ()
+) -> EqualConvergence:
+    """Test the logarithms of samples, whose variances are at least the `floors` of the evaluation period."""
     apart = math.fsum(other) / len(other) - math.fsum(one) / len(one)
-    spread, sizes = comparison.variances(one, other, paired=paired)
+    spread, sizes = comparison.variances(one, other, paired=paired, floors=floors)
     error, freedom = comparison.error_of(spread, sizes)
     reach = error * student_quantile(freedom, 1 - LEVEL) if error else 0.0
     limit = math.log1p(MARGIN)
-    verdict = "different" if abs(apart) - reach > limit else "cannot tell"
+    verdict = "different" if error and abs(apart) - reach > limit else "cannot tell"
     if abs(apart) + reach < limit and max(len(set(one)), len(set(other))) > 1:
         verdict = "equal"
     return EqualConvergence(

@@ -18,20 +18,33 @@ from typing import Any
 
 from train_bench.compare.alpha_spending import nominal_levels
 from train_bench.compare.comparison import (
+    LEAST_RUNS,
     MOST_MORE,
     POWER,
     WithRuns,
     bounded_exp,
     comparable,
     error_of,
+    failures,
+    floors_of,
     has_time,
     logs_of,
+    outcomes_of,
     pairs_of,
     refuse_other_tasks,
     usable,
     variances,
+    wider,
+)
+from train_bench.compare.design import (
+    ANY,
+    LEAST_CAMPAIGNS,
+    NOT_ALTERNATED,
+    Design,
+    drift_error,
 )
 from train_bench.compare.independence import digests, only_seed
+from train_bench.compare.verdict import DRIFT, FAILURES, INTERVAL, Outcomes
 from train_bench.errors import RequestError
 from train_bench.judge.entry import Judgement
 from train_bench.judge.score import Score
@@ -43,9 +56,6 @@ SLOWER, NOT_SLOWER, CANNOT_TELL = "slower", "not_slower", "cannot_tell"
 SHARE = 0.8
 """Share of the level that the looks spend: their bounds assume known deviations. With deviations estimated from few
 runs they exceed their nominal level by up to a quarter (simulated, from 2 to 30 pairs)."""
-
-LEAST_HISTORY = 3
-"""Fewest campaigns from which the variance between campaigns can be estimated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +82,13 @@ class Gate:
     """Gate result of `b` against `a`, which is one entry or several of a history.
 
     verdict     `slower`, `not_slower` or `cannot_tell`
+    reason      why it cannot be told: `interval` (the bounds include the limit, or there are too few runs), `failures`
+                (they differ, and a rank test that counts them does not agree) or `not alternated`
     limit       largest allowed slow-down, 0.03 for 3 %
-    bounds      of the slow-down, at the look that decided, else at the last; None with fewer than two runs
+    bounds      of the slow-down of runs that reached the target, at the look that decided, else at the last; None with
+                fewer than three runs
     without_time  runs of b beyond those of a that ended and have no time, because of which b is not passed
+    failed      [of a, of b]: runs that ended without a time, and all that ended; None of a history
     most_pairs  largest number of pairs; None if the gate looks once
     looks       every look at pairs of runs, until one decided
     campaigns   folders of the history; empty without
@@ -96,10 +110,13 @@ class Gate:
     campaigns: tuple[str, ...] = ()
     more_runs: int | None = None
     one_seed: tuple[int | None, int | None] = (None, None)
+    reason: str | None = None
+    failed: tuple[tuple[int, int], tuple[int, int]] | None = None
+    design: Design = ANY
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for strict JSON."""
-        return asdict(self)
+        return asdict(self) | {"design": self.design.as_json()}
 
 
 def limit_of(text: str) -> float:
@@ -126,6 +143,7 @@ def against_one(
     *,
     others: int = 1,
     most_pairs: int | None = None,
+    design: Design = ANY,
 ) -> Gate:
     """Gate between two entries, one of `others` that are tested together. With `most_pairs` it tests after
     each pair of runs, in the order in which they were made, until it decides.
@@ -133,33 +151,38 @@ def against_one(
     Raises `RequestError` if their times cannot be compared.
     """
     refuse_other_tasks(name_a, a, name_b, b)
-    if most_pairs is not None and most_pairs < 2:
-        raise RequestError(f"--pairs is {most_pairs}; a test needs at least 2 pairs.")
+    if most_pairs is not None and most_pairs < LEAST_RUNS:
+        raise RequestError(f"--pairs is {most_pairs}; a test needs at least {LEAST_RUNS} pairs.")
     runs_a, runs_b, paired = pairs_of(a, b) if most_pairs is not None else comparable(a, b, name_a, name_b)
-    logs_a, logs_b = logs_of(runs_a, "minutes") or [], logs_of(runs_b, "minutes") or []
-    there = min(len(logs_a), len(logs_b))
+    without = max(0, _without_time(b) - _without_time(a))
+    there = min(len(runs_a), len(runs_b))
     if most_pairs is None:
-        tests = [(logs_a, logs_b, ALPHA / others, ALPHA)] if there > 1 else []
+        tests = [(len(runs_a), len(runs_b), ALPHA / others, ALPHA)] if there >= LEAST_RUNS else []
     else:
         levels = [nominal_levels(SHARE * level, most_pairs) for level in (ALPHA / others, ALPHA)]
-        sizes = range(2, min(there, most_pairs) + 1)
-        tests = [
-            (logs_a[:size], logs_b[:size], *both)
-            for size, both in zip(sizes, zip(*levels, strict=True), strict=False)
-        ]
+        sizes = range(LEAST_RUNS, min(there, most_pairs) + 1)
+        tests = [(size, size, *both) for size, both in zip(sizes, zip(*levels, strict=True), strict=False)]
     looks: list[Bounds] = []
-    for of_a, of_b, low_level, high_level in tests:
-        error, freedom = error_of(*variances(of_a, of_b, paired=paired))
+    verdict: str = CANNOT_TELL
+    reason: str | None = INTERVAL
+    for size_a, size_b, low_level, high_level in tests:
+        first_a, first_b = runs_a[:size_a], runs_b[:size_b]
+        of_a, of_b = logs_of(first_a, "minutes") or [], logs_of(first_b, "minutes") or []
+        floors = floors_of(first_a, first_b, paired=paired)
+        drift = drift_error(design.groups, (size_a, size_b)) if design.groups else None
+        error, freedom = wider(error_of(*variances(of_a, of_b, paired=paired, floors=floors)), drift)
         difference = statistics.fmean(of_b) - statistics.fmean(of_a)
-        looks.append(_bounds(min(len(of_a), len(of_b)), difference, error, freedom, low_level, high_level))
-        if looks[-1].verdict(limit) != CANNOT_TELL:
+        looks.append(_bounds(min(size_a, size_b), difference, error, freedom, low_level, high_level))
+        upto = None if most_pairs is None else max(run.index for run in (*first_a, *first_b))
+        outcomes = outcomes_of(a, b, name_a, name_b, upto=upto)
+        verdict, reason = _verdict(looks[-1], limit, without, outcomes, design)
+        if verdict != CANNOT_TELL:
             break
     bounds = looks[-1] if looks else None
-    without = max(0, _without_time(b) - _without_time(a))
-    verdict = _verdict(bounds, limit, without)
     more: int | None = 0
     if verdict == CANNOT_TELL:
-        more = _more(of_a, of_b, limit, paired=paired, level=ALPHA / others) if looks else None
+        alone = looks and reason == INTERVAL and not design.groups
+        more = _more(of_a, of_b, limit, paired=paired, floors=floors, level=ALPHA / others) if alone else None
     return Gate(
         benchmark=b.benchmark,
         a=name_a,
@@ -173,6 +196,9 @@ def against_one(
         looks=tuple(looks) if most_pairs is not None else (),
         more_runs=more,
         one_seed=(only_seed(runs_a), only_seed(runs_b)),
+        reason=reason,
+        failed=(_ended(a), _ended(b)),
+        design=design,
     )
 
 
@@ -183,27 +209,29 @@ def against_history(
     correlated. Raises `RequestError` if there are too few."""
     history = _originals(history, b)
     campaigns = [logs for _, score in history if len(logs := logs_of(usable(score), "minutes") or []) > 1]
-    if len(campaigns) < LEAST_HISTORY:
+    if len(campaigns) < LEAST_CAMPAIGNS:
         raise RequestError(
             f"The history has {len(campaigns)} valid campaign(s) of {b.benchmark} on the system of {name} "
-            f"before it; at least {LEAST_HISTORY} are needed to estimate the variance between campaigns."
+            f"before it; at least {LEAST_CAMPAIGNS} are needed to estimate the variance between campaigns."
         )
     logs = logs_of(usable(b), "minutes") or []
     bounds = None
-    if len(logs) > 1:
-        error, freedom = _history_error(campaigns, logs, len(logs))
+    if len(logs) >= LEAST_RUNS:
+        floor = floors_of(usable(b), (), paired=False)[0]
+        error, freedom = _history_error(campaigns, logs, len(logs), floor)
         difference = statistics.fmean(logs) - statistics.fmean(map(statistics.fmean, campaigns))
         bounds = _bounds(len(logs), difference, error, freedom, ALPHA / others, ALPHA)
     failed = [_without_time(score) / len(score.runs) for _, score in history]
     without = max(0, _without_time(b) - math.ceil(max(failed) * len(b.runs)))
-    verdict = _verdict(bounds, limit, without)
+    verdict, reason = _verdict(bounds, limit, without)
     more: int | None = 0
     if verdict == CANNOT_TELL:
         more = None
         if bounds is not None:
             distance = abs(math.log(bounds.value / (1 + limit)))
             more = _first(
-                lambda runs: (distance, *_history_error(campaigns, logs, len(logs) + runs)), ALPHA / others
+                lambda runs: (distance, *_history_error(campaigns, logs, len(logs) + runs, floor)),
+                ALPHA / others,
             )
     return Gate(
         benchmark=b.benchmark,
@@ -217,6 +245,7 @@ def against_history(
         campaigns=tuple(folder for folder, _ in history),
         more_runs=more,
         one_seed=(None, only_seed(usable(b))),
+        reason=reason,
     )
 
 
@@ -251,9 +280,32 @@ def together(gates: Sequence[Gate]) -> str:
     return next(verdict for verdict in (SLOWER, CANNOT_TELL, NOT_SLOWER) if verdict in verdicts)
 
 
-def _verdict(bounds: Bounds | None, limit: float, without_time: int) -> str:
+def _verdict(
+    bounds: Bounds | None,
+    limit: float,
+    without_time: int,
+    outcomes: Outcomes | None = None,
+    design: Design = ANY,
+) -> tuple[str, str | None]:
+    """Verdict and, if undecided, its reason."""
     verdict = CANNOT_TELL if bounds is None else bounds.verdict(limit)
-    return CANNOT_TELL if verdict == NOT_SLOWER and without_time else verdict
+    if verdict == CANNOT_TELL:
+        return CANNOT_TELL, DRIFT if bounds is not None and design.how == NOT_ALTERNATED else INTERVAL
+    if verdict == NOT_SLOWER and without_time:
+        return CANNOT_TELL, FAILURES
+    if verdict == SLOWER and bounds is not None and outcomes is not None and outcomes.differ():
+        fails_less = outcomes.fails_more() == -1
+        if fails_less or outcomes.ranks(limit).longer > bounds.low_level:
+            return CANNOT_TELL, FAILURES
+    if design.how == NOT_ALTERNATED:
+        return CANNOT_TELL, DRIFT
+    return verdict, None
+
+
+def _ended(score: WithRuns) -> tuple[int, int]:
+    """Failures, and all runs of the result that ended."""
+    failed = len(failures(score))
+    return failed, failed + len(usable(score))
 
 
 def _without_time(score: WithRuns) -> int:
@@ -265,8 +317,10 @@ def _without_time(score: WithRuns) -> int:
 def _bounds(
     runs: int, difference: float, error: float, freedom: float, low_level: float, high_level: float
 ) -> Bounds:
-    below = student_quantile(freedom, 1 - low_level) * error if error else 0.0
-    above = student_quantile(freedom, 1 - high_level) * error if error else 0.0
+    """Bounds of a difference; without any variance they are as far apart as a ratio can be, so that they decide
+    nothing."""
+    below = student_quantile(freedom, 1 - low_level) * error if error else math.inf
+    above = student_quantile(freedom, 1 - high_level) * error if error else math.inf
     return Bounds(
         runs=runs,
         value=bounded_exp(difference),
@@ -277,9 +331,17 @@ def _bounds(
     )
 
 
-def _more(a: Sequence[float], b: Sequence[float], limit: float, *, paired: bool, level: float) -> int | None:
+def _more(
+    a: Sequence[float],
+    b: Sequence[float],
+    limit: float,
+    *,
+    paired: bool,
+    floors: Sequence[float],
+    level: float,
+) -> int | None:
     distance = abs(statistics.fmean(b) - statistics.fmean(a) - math.log1p(limit))
-    parts, sizes = variances(a, b, paired=paired)
+    parts, sizes = variances(a, b, paired=paired, floors=floors)
     return _first(lambda more: (distance, *error_of(parts, [size + more for size in sizes])), level)
 
 
@@ -301,19 +363,21 @@ def _first(further: Callable[[int], tuple[float, float, float]], level: float) -
 
 
 def _history_error(
-    campaigns: Sequence[Sequence[float]], b: Sequence[float], runs: int
+    campaigns: Sequence[Sequence[float]], b: Sequence[float], runs: int, floor: float
 ) -> tuple[float, float]:
     """Standard error of a new campaign's mean minus that of the history, and its degrees of freedom (Satterthwaite).
 
     The variance of campaign means contains the variance between campaigns and the seed variance of each. With fewer
-    `runs` than the history has, the new campaign has more seed variance; less of it is not deducted.
+    `runs` than the history has, the new campaign has more seed variance; less of it is not deducted. `floor` is the
+    least variance of a run, by the evaluation period of the new ones.
     """
     count = len(campaigns)
-    between = statistics.variance([statistics.fmean(logs) for logs in campaigns])
+    share = statistics.fmean(1 / len(logs) for logs in campaigns)
+    between = max(statistics.variance([statistics.fmean(logs) for logs in campaigns]), floor * share)
     groups = [*campaigns, b]
     inner = sum(len(logs) - 1 for logs in groups)
     within = math.fsum(statistics.variance(logs) * (len(logs) - 1) for logs in groups) / inner
-    lacking = max(0.0, 1 / runs - statistics.fmean(1 / len(logs) for logs in campaigns))
+    lacking = max(0.0, 1 / runs - share)
     terms = ((1 + 1 / count) * between, lacking * within)
     total = math.fsum(terms)
     if total < 1e-24:

@@ -293,7 +293,14 @@ def outcome(rows: Sequence[Row], compared: Comparison, *, same_host: bool) -> Ou
         return Outcome(again=False, sentence=f"NOT {word}: there are no samples or times to compare.")
     if apart:
         differing = " and ".join(apart)
-        return Outcome(again=False, sentence=f"NOT {word}: {intervals}; {differing} differ significantly.")
+        drift = (
+            " The two campaigns did not alternate: drift of the machine is not in the interval of the time."
+        )
+        return Outcome(
+            again=False,
+            sentence=f"NOT {word}: {intervals}; {differing} differ significantly."
+            f"{drift if 'time' in apart else ''}",
+        )
     return Outcome(again=True, sentence=f"{word}: {intervals}.")
 
 

@@ -67,7 +67,8 @@ class WeakScaling:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredRun:
     """One run in the score. `minutes` is None if the log has no end; a run outside the window of runs that make the
-    result is not `counted`."""
+    result is not `counted`. `evaluation_minutes` is the time from the evaluation before the last (from the start,
+    without one) to the last: the target was reached somewhere in it, so the time is known to that."""
 
     index: int
     file: str
@@ -86,6 +87,8 @@ class ScoredRun:
     dropped: bool
     sha256: str | None = None
     times_digest: str | None = None
+    started_ms: int | None = None
+    evaluation_minutes: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,7 +298,17 @@ def _scored(record: RunRecord, verdict: RunVerdict, *, counted: bool, dropped: b
         dropped=dropped,
         sha256=record.sha256,
         times_digest=record.times_digest,
+        started_ms=record.started_ms,
+        evaluation_minutes=_evaluation_minutes(record),
     )
+
+
+def _evaluation_minutes(record: RunRecord) -> float | None:
+    """Time between the last two evaluations of a run; None without an evaluation or a start."""
+    times = [one.time_ms for one in record.evaluations]
+    if not times or record.started_ms is None:
+        return None
+    return max(0, times[-1] - (times[-2] if len(times) > 1 else record.started_ms)) / 60_000
 
 
 def _factors(kept: Sequence[RunRecord]) -> tuple[float | None, float | None]:

@@ -13,7 +13,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from train_bench.compare.campaign_table import BASELINE, FASTER, NOT_COMPARED, SLOWER, label_of
+from train_bench.compare.campaign_table import BASELINE, NOT_COMPARED, label_of
+from train_bench.compare.design import ALTERNATED, HISTORY, UNKNOWN
+from train_bench.compare.verdict import DRIFT, FAILURES, FASTER, LESS_OFTEN, MORE_OFTEN, SLOWER
 from train_bench.core.digits import distinct, significant
 from train_bench.core.escape import plain
 from train_bench.report.console import BreakableText, print_line
@@ -23,19 +25,30 @@ COLOURS = {FASTER: "green", SLOWER: "bold red"}
 MOST_IN_A_SENTENCE = 8
 """Differences that a sentence names."""
 
+NOT_ALTERNATED_TEXT = "Not alternated: drift of the machine is not in this interval."
+
+BELOW = {
+    DRIFT: f"undecided. {NOT_ALTERNATED_TEXT} `train-bench run ... against=OVERRIDES` alternates between two.",
+    FAILURES: "undecided, because failures differ and a rank test that counts them does not agree.",
+}
+"""Sentences below a table on rows that are undecided for another reason than their interval."""
+
 MOST_PATHS = 4
 """Paths that a page names in its head."""
 
 
-def in_sentences(compared: Mapping[str, Any], number: int, base: int = 0) -> dict[str, Any]:
+def in_sentences(
+    compared: Mapping[str, Any], number: int, base: int = 0, *, gated: bool = False
+) -> dict[str, Any]:
     """A comparison with the verdict in words, in which the campaigns are called by their places `base` and `number`
-    from 0, A, B, C, ...: paths are long and have a common prefix."""
+    from 0, A, B, C, ...: paths are long and have a common prefix. Of one that is `gated` the gate gives the verdict,
+    and the words are the ratio alone."""
     named = {
         **compared,
         "a": {**compared["a"], "label": label_of(base)},
         "b": {**compared["b"], "label": label_of(number)},
     }
-    return named | {"sentence": sentence(named)}
+    return named | {"sentence": ratio_sentence(named) if gated else sentence(named)}
 
 
 def show(content: Mapping[str, Any], console: Console, *, with_differences: bool = True) -> None:
@@ -49,12 +62,15 @@ def show(content: Mapping[str, Any], console: Console, *, with_differences: bool
         table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
         table.add_column("", no_wrap=True)
         table.add_column("campaign", overflow="fold")
-        for heading in ("runs", "geometric mean, min", "score, min"):
+        for heading in ("runs", "did not converge", "geometric mean, min"):
             table.add_column(heading, justify="right", no_wrap=True)
         for side in (compared["a"], compared["b"]):
-            score = "-" if side["score_minutes"] is None else f"{side['score_minutes']:.4f}"
             table.add_row(
-                side["label"], side["name"], str(side["runs"]), f"{side['geometric_minutes']:.4f}", score
+                side["label"],
+                side["name"],
+                str(side["runs"]),
+                str(side["failed"] - side["broken"]),
+                f"{side['geometric_minutes']:.4f}",
             )
         console.print(table)
         for line in (compared["sentence"], *explanation(compared)):
@@ -130,9 +146,19 @@ def below(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     base = next((row["label"] for row in rows if row["verdict"] == BASELINE), None)
     if base is not None:
         yield (
-            f"Ratio: geometric mean time over that of {base}, with its 95 % confidence interval; below 1 is faster. "
-            "Undecided: the interval includes 1."
+            f"Ratio: geometric mean time of the runs that reached the target over that of {base}, with its 95 % "
+            "confidence interval; below 1 is faster. Undecided: the interval includes 1, or a line below says why."
         )
+    for reason, text in BELOW.items():
+        labels = [row["label"] for row in rows if row["undecided_because"] == reason]
+        if labels:
+            yield f"{', '.join(labels)}: {text}"
+    failed = [f"{row['failed']} of {row['label']}" for row in rows if row["failed"]]
+    if failed:
+        yield f"Runs that did not reach the target or broke the rules: {', '.join(failed)}."
+    disturbed = [row["label"] for row in rows if row["disturbed"]]
+    if disturbed:
+        yield f"Disturbed machine: {', '.join(disturbed)}; their scores say by what."
     for row in rows:
         if row["verdict"] == NOT_COMPARED and row["reason"]:
             yield f"{row['label']}: {row['reason']}"
@@ -175,24 +201,99 @@ def _value(value: str | None) -> str:
     return "none" if value is None else value
 
 
+def ratio_sentence(compared: Mapping[str, Any]) -> str:
+    """The ratio of times with its confidence interval, without a verdict."""
+    a, b = compared["a"]["label"], compared["b"]["label"]
+    taken = _taken(compared, a, b)
+    return f"{taken[0].upper()}{taken[1:]}.{_drift(compared, with_command=False)}{_disturbance(compared)}"
+
+
 def sentence(compared: Mapping[str, Any]) -> str:
-    """Verdict: the faster side and the ratio, or the number of further runs that would decide."""
-    a, b, speedup = compared["a"]["label"], compared["b"]["label"], compared["speedup"]
-    low, high = speedup["low"], speedup["high"]
-    taken = f"{b} takes {_times(speedup, a)}"
-    if low > 1:
-        return f"{b} is faster than {a}: {taken}."
-    if high < 1:
-        return f"{a} is faster than {b}: {taken}."
+    """Verdict: the faster side and the ratio, or why it is undecided and what would decide; what the ratio does not
+    hold; a disturbed machine."""
+    a, b = compared["a"]["label"], compared["b"]["label"]
+    word, taken = compared["verdict"]["word"], _taken(compared, a, b)
+    after = f"{_drift(compared)}{_disturbance(compared)}"
+    if word in (FASTER, SLOWER):
+        faster, slower = (b, a) if word == FASTER else (a, b)
+        counted = "" if compared["verdict"]["rank_p"] is None else f" {_counted(compared)}"
+        return f"{faster} is faster than {slower}: {taken}.{counted}{after}"
+    if word in (LESS_OFTEN, MORE_OFTEN):
+        less, other = (b, a) if word == LESS_OFTEN else (a, b)
+        p = compared["verdict"]["failure_p"]
+        return f"{less} reaches the target less often than {other}: {_failed(compared)} (p = {p:.2g}); {taken}.{after}"
+    if compared["verdict"]["reason"] == FAILURES:
+        p = compared["verdict"]["rank_p"]
+        return (
+            f"Undecided which of {a} and {b} is faster: {taken}, but {_failed(compared)}, and a rank test that counts "
+            f"these as slowest does not agree (p = {p:.2g}). Run more seeds.{after}"
+        )
+    if compared["verdict"]["reason"] == DRIFT:
+        return f"Undecided which of {a} and {b} is faster: {taken}.{after}"
+    return f"No significant difference between {a} and {b}: {taken}{_further(compared)}.{after}"
+
+
+def _taken(compared: Mapping[str, Any], a: str, b: str) -> str:
+    """Ratio of times, with its condition where runs failed."""
+    failed = compared["a"]["failed"] or compared["b"]["failed"]
+    whose = "of the runs that reached the target, " if failed else ""
+    return f"{whose}{b} takes {_times(compared['speedup'], a)}"
+
+
+def _further(compared: Mapping[str, Any]) -> str:
+    if compared["design"]["how"] == HISTORY:
+        return ""
     if compared["more_runs"] is None:
-        further = "more than 200 more seeds each would be needed to detect the observed difference"
-    else:
-        further = f"about {compared['more_runs']} more seeds each would detect the observed difference"
-    return f"No significant difference between {a} and {b}: {taken}; {further}."
+        return "; more than 200 more seeds each would be needed to detect the observed difference"
+    return f"; about {compared['more_runs']} more seeds each would detect the observed difference"
+
+
+def _failed(compared: Mapping[str, Any]) -> str:
+    return (
+        " and ".join(
+            f"{side['failed']} of {side['runs'] + side['failed']} runs of {side['label']}"
+            for side in (compared["a"], compared["b"])
+        )
+        + " did not reach the target"
+    )
+
+
+def _counted(compared: Mapping[str, Any]) -> str:
+    text = f"{_failed(compared)}; a rank test that counts these as slowest agrees "
+    return f"{text}(p = {compared['verdict']['rank_p']:.2g})."
+
+
+def _drift(compared: Mapping[str, Any], *, with_command: bool = True) -> str:
+    """What the interval holds of the difference between two campaigns, and the command that removes it."""
+    design = compared["design"]
+    if design["how"] == ALTERNATED:
+        return ""
+    if design["how"] == UNKNOWN:
+        return " This holds for these two campaigns, one of each: what varies between campaigns is not in the interval."
+    if design["how"] == HISTORY:
+        return (
+            f" The campaigns did not alternate; the interval holds the variance between {design['campaigns']} earlier "
+            "campaigns of this machine."
+        )
+    return f" {NOT_ALTERNATED_TEXT}" + (f" {alternating(design)}" if with_command else "")
+
+
+def alternating(design: Mapping[str, Any]) -> str:
+    """Next step that decides what two campaigns one after the other cannot."""
+    if design["command"] is None:
+        return (
+            "`train-bench run ... against='OVERRIDES OF THE SECOND' output=pair` alternates between the two."
+        )
+    return f"This command alternates between the two: {design['command']}"
+
+
+def _disturbance(compared: Mapping[str, Any]) -> str:
+    disturbed = [side["label"] for side in (compared["a"], compared["b"]) if side["disturbed"]]
+    return f" The machine was disturbed in {' and '.join(disturbed)}." if disturbed else ""
 
 
 def explanation(compared: Mapping[str, Any]) -> list[str]:
-    """Method, contributions of throughput and convergence, and caveats."""
+    """Method, contributions of throughput and convergence, scores, and caveats."""
     lines = [
         "The comparison is paired by seed."
         if compared["paired"]
@@ -201,24 +302,47 @@ def explanation(compared: Mapping[str, Any]) -> list[str]:
     throughput, convergence = compared["throughput"], compared["convergence"]
     if throughput and convergence:
         speedup, _ = distinct(compared["speedup"]["value"], 1.0, decimals=3)
+        failed = compared["a"]["failed"] or compared["b"]["failed"]
         lines.append(
             f"The speedup of {speedup} is the product of {_ratio(throughput)} in "
-            f"throughput and {_ratio(convergence)} in samples to the target."
+            f"throughput and {_ratio(convergence)} in samples to the target"
+            f"{', both of the runs that reached it' if failed else ''}."
         )
         if convergence["low"] <= 1 <= convergence["high"]:
             lines.append(
                 "The difference in samples to the target is not significant: its 95 % confidence interval includes 1."
             )
+    lines += filter(None, (score_in_words(compared["a"]), score_in_words(compared["b"])))
     for side in (compared["a"], compared["b"]):
         lines += dependence(side)
+        if side["failed"]:
+            of = side["failed"] + side["runs"]
+            broken = f", {side['broken']} of them because they break the rules" if side["broken"] else ""
+            lines.append(
+                f"{side['failed']} of {of} runs of {side['label']} did not reach the target{broken}: the times are "
+                f"those of the other {side['runs']}."
+            )
         if side["left_out"]:
             lines.append(
-                f"{side['left_out']} run(s) of {side['label']} are left out: they do not count, are no independent "
-                "ones, or the other side lacks their seed."
+                f"{side['left_out']} run(s) of {side['label']} are left out: they are no independent ones, are under "
+                "way, or the other side lacks their seed."
             )
+        if side["disturbed"]:
+            lines.append(f"{side['label']}: {side['disturbed']}")
         if not side["valid"]:
             lines.append(f"{side['label']} is not a valid result; `train-bench judge` lists the reasons.")
     return lines
+
+
+def score_in_words(side: Mapping[str, Any]) -> str:
+    """How the score of a side follows from its times, where an RCP factor applies; empty elsewhere."""
+    score, mean, factor = side["score_minutes"], side["olympic_minutes"], side["rcp_factor"]
+    if score is None or mean is None or factor is None or factor <= 1:
+        return ""
+    return (
+        f"The score of {side['label']}, {score:.4f} min, is the olympic mean {mean:.4f} min times the RCP factor "
+        f"{factor:.4f}; the ratios above are of times as measured, without it."
+    )
 
 
 def dependence(side: Mapping[str, Any]) -> list[str]:
@@ -239,7 +363,9 @@ def dependence(side: Mapping[str, Any]) -> list[str]:
 
 
 def _ratio(ratio: Mapping[str, float]) -> str:
-    value, low, high = (distinct(ratio[name], 1.0, decimals=3)[0] for name in ("value", "low", "high"))
+    value, low, high = (
+        distinct(round(ratio[name], 9), 1.0, decimals=3)[0] for name in ("value", "low", "high")
+    )
     return f"{value} ({low} to {high})"
 
 

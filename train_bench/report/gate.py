@@ -8,8 +8,12 @@ from typing import Any
 from rich.console import Console
 
 from train_bench.compare.campaign_table import label_of
+from train_bench.compare.comparison import LEAST_RUNS
+from train_bench.compare.design import HISTORY
 from train_bench.compare.gate import CANNOT_TELL, NOT_SLOWER, SLOWER
+from train_bench.compare.verdict import DRIFT, FAILURES
 from train_bench.core.digits import significant
+from train_bench.report.comparison import NOT_ALTERNATED_TEXT, alternating
 from train_bench.report.console import print_line
 
 
@@ -51,7 +55,10 @@ def _verdict(gate: Mapping[str, Any], a: str, b: str) -> str:
     question = f"{b} is slower than {a} by more than {100 * gate['limit']:g} %"
     bounds = gate["bounds"]
     if bounds is None:
-        return f"Undecided whether {question}: fewer than two runs of each show no variance. Run more seeds."
+        return (
+            f"Undecided whether {question}: a verdict needs at least {LEAST_RUNS} runs of each that reach the "
+            f"target.{_failed(gate, a, b)} Run more seeds."
+        )
     level = f"one-sided level {100 * max(bounds['low_level'], bounds['high_level']):.2g} %"
     estimate, lower, upper = (_time(bounds[name], gate["limit"]) for name in ("value", "low", "high"))
     if gate["verdict"] == SLOWER:
@@ -65,15 +72,36 @@ def _verdict(gate: Mapping[str, Any], a: str, b: str) -> str:
             f"{b} is not slower than {a} by more than {100 * gate['limit']:g} %: it takes {estimate}; the "
             f"upper confidence bound ({high}) is {upper}.{_interim(gate)}"
         )
-    if gate["without_time"] and bounds["high"] < 1 + gate["limit"]:
+    if gate["reason"] == DRIFT:
+        return (
+            f"Undecided whether {question}: it takes {estimate}, confidence bounds {lower} and {upper} ({level} each). "
+            f"{NOT_ALTERNATED_TEXT} {alternating(gate['design'])}"
+        )
+    if gate["reason"] == FAILURES and bounds["low"] > 1 + gate["limit"]:
+        return (
+            f"Undecided whether {question}: it takes {estimate}, but a rank test that counts failures as slowest does "
+            f"not agree.{_failed(gate, a, b)}{_interim(gate)} Run more seeds."
+        )
+    if gate["reason"] == FAILURES:
         return (
             f"Undecided whether {question}: it takes {estimate}, but {gate['without_time']} of its runs "
-            f"have no valid time, more than of {a}; `train-bench judge` lists the reasons.{_interim(gate)}"
+            f"have no valid time, more than of {a}; `train-bench judge` lists the "
+            f"reasons.{_failed(gate, a, b)}{_interim(gate)}"
         )
     return (
         f"Undecided whether {question}: it takes {estimate}, confidence bounds {lower} and "
         f"{upper} ({level} each).{_interim(gate)}{_further(gate, a, b)}"
     )
+
+
+def _failed(gate: Mapping[str, Any], a: str, b: str) -> str:
+    """Runs without a time of both sides; empty where all have one."""
+    if gate["failed"] is None or not any(failed for failed, _ in gate["failed"]):
+        return ""
+    parts = [
+        f"{failed} of {ended} of {name}" for name, (failed, ended) in zip((a, b), gate["failed"], strict=True)
+    ]
+    return f" Runs that did not reach the target or broke the rules: {', '.join(parts)}."
 
 
 def _interim(gate: Mapping[str, Any]) -> str:
@@ -95,6 +123,8 @@ def _further(gate: Mapping[str, Any], a: str, b: str) -> str:
                 "much, or are too few."
             )
         return f" About {gate['more_runs']} more seeds of {b} would decide it, at the observed slow-down."
+    if gate["design"]["how"] == HISTORY:
+        return f" {alternating(gate['design'])}"
     if gate["more_runs"] is None:
         return " More than 200 more seeds each would be needed, at the observed slow-down."
     again = " in a new comparison" if gate["most_pairs"] is not None else ""

@@ -226,6 +226,12 @@ def comparable(judgement: Judgement) -> str:
     return _digest_of(gate.task_and_system(judgement))
 
 
+def plan_and_host(judgement: Judgement) -> tuple[str, str, str | None, str]:
+    """Digests of task and environment, host and folder of an entry, as the store has them."""
+    row = _entry(judgement)
+    return row["task"], row["environment"], row["host"], row["folder"]
+
+
 def _logs(judgement: Judgement) -> list[dict[str, Any]]:
     return [
         {

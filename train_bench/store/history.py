@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.compare import gate
+from train_bench.compare.comparison import logs_of, usable
+from train_bench.compare.independence import digests
 from train_bench.core import files
 from train_bench.core.escape import plain
 from train_bench.errors import RequestError, UnknownName
@@ -22,7 +24,7 @@ from train_bench.judge.entry import Judgement
 from train_bench.judge.score import ScoredRun
 from train_bench.logs.log import NO_CONTENT
 from train_bench.store import schema
-from train_bench.store.feed import comparable
+from train_bench.store.feed import comparable, plan_and_host
 from train_bench.store.schema import COLUMNS, LARGEST_NUMBER, VALUE_BYTES, to_read, too_long
 
 EQUAL = (
@@ -235,6 +237,36 @@ def earlier(path: Path, judged: Judgement, last: int) -> list[tuple[str, Earlier
             (comparable(judged), gate.started_ms(judged), last),
         ).fetchall()
         return [(folder, _runs(connection, folder)) for (folder,) in reversed(folders)]
+
+
+MOST_CAMPAIGNS = 20
+"""Campaigns that the history of a machine has, the latest."""
+
+
+def campaigns_like(path: Path, judged: Judgement) -> list[list[float]]:
+    """Logarithms of times of each other valid campaign of the store at `path` with the plan of an entry on its host. Of
+    two campaigns that alternated, the first: they share the state of the machine."""
+    task, environment, host, own = plan_and_host(judged)
+    known = digests(*judged.score.runs)
+    found = []
+    with to_read(path) as connection:
+        query = (
+            "SELECT folder FROM entries WHERE task = ? AND environment = ? AND host = ? AND folder <> ? AND valid "
+            "ORDER BY started_ms DESC, folder DESC LIMIT ?"
+        )
+        folders = [
+            folder for (folder,) in connection.execute(query, (task, environment, host, own, MOST_CAMPAIGNS))
+        ]
+        for folder in folders:
+            partner = str(Path(folder).with_name("a"))
+            if Path(folder).name == "b" and partner in (*folders, own):
+                continue
+            runs = _runs(connection, folder)
+            digests_of_runs = digests(*runs.runs)
+            if known.isdisjoint(digests_of_runs):
+                found.append(logs_of(usable(runs), "minutes") or [])
+            known |= digests_of_runs
+    return [logs for logs in found if len(logs) > 1]
 
 
 def _runs(connection: sqlite3.Connection, folder: str) -> Earlier:

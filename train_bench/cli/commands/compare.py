@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.campaign import ab
+from train_bench.campaign.machine_history import machine_history
 from train_bench.cli import campaign_paths, result_output, shared_options
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import CANNOT_TELL, INVALID, VALID, fail, state
 from train_bench.compare import campaign_table, comparison, gate
+from train_bench.compare.design import LEAST_CAMPAIGNS, design_of
 from train_bench.compare.differences import differences_as_json
 from train_bench.errors import LogError, RequestError, WriteError
 from train_bench.judge.entry import Judgement
@@ -62,7 +64,14 @@ def _compare(options: argparse.Namespace, limit: float | None) -> int:
     most = (options.pairs or first.score.runs_required) if options.sequential else None
     gates = [
         gate.against_one(
-            str(paths[0]), first.score, str(path), other.score, limit, others=len(others), most_pairs=most
+            str(paths[0]),
+            first.score,
+            str(path),
+            other.score,
+            limit,
+            others=len(others),
+            most_pairs=most,
+            design=design_of(first, other, machine_history()),
         )
         for path, other in zip(paths[1:], others, strict=True)
     ]
@@ -74,9 +83,11 @@ def _two(paths: Sequence[Path], judged: Sequence[Judgement], limit: float | None
     a, b = judged
     answers = []
     with contextlib.suppress(comparison.TooFewRuns) if limit is not None else contextlib.nullcontext():
-        compared = comparison.compare(str(paths[0]), a.score, str(paths[1]), b.score)
+        compared = comparison.compare_campaigns(str(paths[0]), a, str(paths[1]), b, machine_history())
         answers.append(
-            report.in_sentences(compared.as_json() | {"differences": differences_as_json(a, b)}, 1)
+            report.in_sentences(
+                compared.as_json() | {"differences": differences_as_json(a, b)}, 1, gated=limit is not None
+            )
         )
     return {"comparisons": answers}
 
@@ -87,7 +98,7 @@ def _many(
     """The table of many campaigns, sorted and filtered as requested, and their comparisons in the order given."""
     names = list(map(str, paths))
     try:
-        rows = campaign_table.make_rows(names, judged, options.baseline)
+        rows = campaign_table.make_rows(names, judged, options.baseline, machine_history())
     except RequestError:
         if limit is None:
             raise
@@ -100,6 +111,7 @@ def _many(
                 row.comparison.as_json() | {"differences": row.as_json()["differences"]},
                 place[row.label],
                 base,
+                gated=limit is not None,
             )
             for row in rows
             if row.comparison is not None
@@ -215,8 +227,8 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
         raise RequestError(
             "--against-history without a folder reads the store; leave the folders away, or it."
         )
-    if options.last is not None and options.last < gate.LEAST_HISTORY:
-        raise RequestError(f"--last is {options.last}; a history has {gate.LEAST_HISTORY} campaigns or more.")
+    if options.last is not None and options.last < LEAST_CAMPAIGNS:
+        raise RequestError(f"--last is {options.last}; a history has {LEAST_CAMPAIGNS} campaigns or more.")
 
 
 def _answer(
@@ -262,7 +274,13 @@ def _page(judged: Sequence[Judgement], first: Sequence[str], options: argparse.N
         write.write(
             [(one.location.folder, Judged(entries=(one,))) for one in judged],
             options.to,
-            options=facts.PageOptions(prices={}, first=first, baseline=options.baseline),
+            options=facts.PageOptions(
+                prices={},
+                first=first,
+                baseline=options.baseline,
+                history=machine_history(),
+                gated=options.fail_if_slower is not None,
+            ),
             rcp_folders=discover.rcp_folders(),
         )
 

@@ -15,7 +15,7 @@ from train_bench.campaign.failures import failed_runs
 from train_bench.cli.arguments import Parser
 from train_bench.cli.commands import run
 from train_bench.cli.exit_codes import INVALID, VALID
-from train_bench.compare.comparison import TooFewRuns, compare
+from train_bench.compare.comparison import LEAST_RUNS, TooFewRuns, compare
 from train_bench.core import software
 from train_bench.core.escape import plain
 from train_bench.core.plugins import PACKAGE
@@ -81,9 +81,9 @@ def main(arguments: Sequence[str]) -> int:
     print_line(make_console(), f"differs and matters: {', '.join(mattering) or 'nothing'}")
     if options.only_check:
         return INVALID if mattering else VALID
-    if len(plan.jobs) < 2:
+    if len(plan.jobs) < LEAST_RUNS:
         raise RequestError(
-            f"{options.file} is of one run; chance shows from two on, so that it cannot be compared."
+            f"{options.file} is of {len(plan.jobs)} run(s); a comparison needs at least {LEAST_RUNS}."
         )
     with tempfile.TemporaryDirectory() as scratch:
         read.unpack(RESULTS, Path(scratch))

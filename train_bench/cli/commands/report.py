@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from train_bench.campaign import status
+from train_bench.campaign.machine_history import machine_history
 from train_bench.cli import campaign_paths, judge_options, shared_options
 from train_bench.cli.arguments import Parser
 from train_bench.judge import summary
@@ -39,7 +40,9 @@ def main(arguments: Sequence[str]) -> int:
             summarised = asdict(summary.custom_summary(scores, weights, reference))
             summaries.append({"path": str(path), **summarised})
     expected = status.expected_ends(entry for _, tree in judged for entry in tree.entries)
-    page_options = PageOptions(prices=prices, summaries=summaries, expected=expected)
+    page_options = PageOptions(
+        prices=prices, summaries=summaries, expected=expected, history=machine_history()
+    )
     write.write(judged, options.to, options=page_options, rcp_folders=discover.rcp_folders())
     print(f"The report is in {options.to}.")
     together = Judged(

@@ -10,10 +10,11 @@ from typing import Any
 from rich.console import Console
 
 from train_bench.campaign import ab, finish, runner, start
+from train_bench.campaign.machine_history import machine_history
 from train_bench.cli import composing
 from train_bench.cli.composing import Answer
 from train_bench.cli.conclude import answer_of, say, show, unfinished, warn
-from train_bench.compare.comparison import compare
+from train_bench.compare.comparison import compare_campaigns
 from train_bench.compare.differences import differences_as_json
 from train_bench.errors import RequestError
 from train_bench.plan.request import Request
@@ -68,7 +69,9 @@ def _compared(finished: Sequence[finish.Finished]) -> dict[str, Any]:
     """Comparison of a pair."""
     a, b = (one.judgement for one in finished)
     try:
-        compared = compare(str(a.location.folder), a.score, str(b.location.folder), b.score).as_json()
+        compared = compare_campaigns(
+            str(a.location.folder), a, str(b.location.folder), b, machine_history()
+        ).as_json()
         compared["differences"] = differences_as_json(a, b)
     except RequestError as error:  # too few runs were requested, or converged
         return {"comparisons": [], "not_compared": str(error)}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.compare.campaign_table import FIRST
+from train_bench.compare.design import History, no_history
 from train_bench.core import files
 from train_bench.errors import RequestError, UnknownName
 from train_bench.judge import rcp
@@ -37,13 +38,16 @@ MOST_VALUES = 8
 class PageOptions:
     """User options of a page: the price of a system per hour by its name (the empty name: of all), and the custom
     summary, one value per path; of campaigns that lack results, by their folder, when they are `expected` to end; and
-    sentences that stand `first` on the page; the `baseline` of a table of campaigns."""
+    sentences that stand `first` on the page; the `baseline` of a table of campaigns; the `history` of the machine for
+    comparisons; and whether the verdict of a gate stands first (`gated`), so that no other follows."""
 
     prices: Mapping[str, float]
     summaries: Sequence[Mapping[str, Any]] = ()
     expected: Mapping[Path, str] = field(default_factory=dict)
     first: Sequence[str] = ()
     baseline: str = FIRST
+    history: History = no_history
+    gated: bool = False
 
 
 def read_prices(text: str) -> dict[str, float]:

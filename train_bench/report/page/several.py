@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import re
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from train_bench.compare import campaign_table, comparison
+from train_bench.compare import campaign_table, comparison, verdict
 from train_bench.compare.differences import differences_as_json
 from train_bench.errors import RequestError
 from train_bench.judge.entry import Judgement
 from train_bench.report import comparison as described
 from train_bench.report.page import quality
-from train_bench.report.page.facts import Entry, TimeUnit
+from train_bench.report.page.facts import Entry, PageOptions, TimeUnit
 from train_bench.report.page.figure import FAILED, MUTED, POWERS_OF_TWO, SERIES, SYMBOLS, Figure, Trace, axis
 
 VERDICTS = (
-    (campaign_table.FASTER, SERIES[2], "triangle-down"),
-    (campaign_table.UNDECIDED, MUTED, "circle-open"),
-    (campaign_table.SLOWER, FAILED, "triangle-up"),
+    (verdict.FASTER, SERIES[2], "triangle-down"),
+    (verdict.UNDECIDED, MUTED, "circle-open"),
+    (verdict.SLOWER, FAILED, "triangle-up"),
+    (verdict.LESS_OFTEN, FAILED, "x"),
+    (verdict.MORE_OFTEN, SERIES[2], "x"),
 )
 """Verdicts of a table of campaigns with their marks."""
 
@@ -28,30 +31,19 @@ SIZE = re.compile(r"(?i)(?<![a-z0-9])[nx]?\d+x?(?![a-z0-9])")
 """Size in a system's name: `n8`, `8x`, `64`."""
 
 
-def ratios(entries: Sequence[Entry]) -> dict[str, float | None]:
-    """Score over that of the first entry of the same benchmark that has one, by anchor."""
-    first: dict[str, float] = {}
-    of_entries: dict[str, float | None] = {}
-    for entry in entries:
-        if entry.minutes:
-            first.setdefault(entry.result["benchmark"], entry.minutes)
-        of_entries[entry.anchor] = entry.minutes / first[entry.result["benchmark"]] if entry.minutes else None
-    return of_entries
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
     """Comparison of the campaigns of each benchmark with the baseline among them: sentences of two campaigns, rows of
-    the table of more, and what stands below it. Both are empty where campaigns cannot be compared."""
+    the table of more, and what stands below it. Both are empty where campaigns cannot be compared. `ratios` has the
+    ratio of times that was compared, by anchor."""
 
     sentences: Sequence[str]
     rows: Sequence[Mapping[str, Any]]
     below: Sequence[str]
+    ratios: Mapping[str, float]
 
 
-def answers(
-    judgements: Sequence[Judgement], entries: Sequence[Entry], baseline: str = campaign_table.FIRST
-) -> Answers:
+def answers(judgements: Sequence[Judgement], entries: Sequence[Entry], options: PageOptions) -> Answers:
     """Answers of all benchmarks. Published logs have none: a round is not a pairwise comparison."""
     groups: dict[str, list[tuple[Judgement, Entry]]] = {}
     for judgement, entry in zip(judgements, entries, strict=True):
@@ -60,16 +52,21 @@ def answers(
     sentences: list[str] = []
     rows: list[Mapping[str, Any]] = []
     below: list[str] = []
+    ratios: dict[str, float] = {}
     for members in groups.values():
         with contextlib.suppress(RequestError):
             if len(members) == 2:
-                sentences.append(_sentence(*members[0], *members[1]))
+                compared = _compared(*members[0], *members[1], options)
+                sentences.append(_sentence(compared, members[0][1], members[1][1]))
+                ratios[members[1][1].anchor] = 1 / compared["speedup"]["value"]
             elif len(members) > 2:
                 shown = described.distinct_names([str(one.location.folder) for one, _ in members])
                 names = [entry.name for _, entry in members]
                 made = [
                     row.as_json()
-                    for row in campaign_table.make_rows(names, [one for one, _ in members], baseline)
+                    for row in campaign_table.make_rows(
+                        names, [one for one, _ in members], options.baseline, options.history
+                    )
                 ]
                 rows += [
                     row
@@ -81,15 +78,47 @@ def answers(
                     for row, name, (one, entry) in zip(made, shown, members, strict=True)
                 ]
                 below += described.below(made)
-    return Answers(sentences=sentences, rows=rows, below=list(dict.fromkeys(below)))
+                if options.baseline == campaign_table.FIRST:
+                    ratios |= {
+                        entry.anchor: row["ratio"]["value"]
+                        for row, (_, entry) in zip(made, members, strict=True)
+                        if row["ratio"]
+                    }
+    return Answers(sentences=sentences, rows=rows, below=list(dict.fromkeys(below)), ratios=ratios)
 
 
-def _sentence(a: Judgement, named_a: Entry, b: Judgement, named_b: Entry) -> str:
-    compared = comparison.compare(named_a.name, a.score, named_b.name, b.score).as_json()
+def ratios(
+    entries: Sequence[Entry], judgements: Sequence[Judgement], answers: Answers
+) -> dict[str, float | None]:
+    """Geometric mean time of the runs that reached the target over that of the first entry of the same benchmark that
+    has one, by anchor; where the two were compared, the ratio of that comparison."""
+    first: dict[str, float] = {}
+    of_entries: dict[str, float | None] = {}
+    for entry, judged in zip(entries, judgements, strict=True):
+        logs = comparison.logs_of(comparison.usable(judged.score), "minutes")
+        mean = statistics.fmean(logs) if logs else None
+        benchmark = entry.result["benchmark"]
+        if mean is not None:
+            first.setdefault(benchmark, mean)
+        own = None if mean is None else comparison.bounded_exp(mean - first[benchmark])
+        of_entries[entry.anchor] = answers.ratios.get(entry.anchor, own)
+    return of_entries
+
+
+def _compared(
+    a: Judgement, named_a: Entry, b: Judgement, named_b: Entry, options: PageOptions
+) -> dict[str, Any]:
+    compared = comparison.compare_campaigns(named_a.name, a, named_b.name, b, options.history).as_json()
+    return described.in_sentences(
+        compared | {"differences": differences_as_json(a, b)}, 1, gated=options.gated
+    )
+
+
+def _sentence(compared: Mapping[str, Any], named_a: Entry, named_b: Entry) -> str:
     lines = (
-        described.difference(differences_as_json(a, b), "A", "B"),
-        described.in_sentences(compared, 1)["sentence"],
-        *described.explanation(described.in_sentences(compared, 1)),
+        described.difference(compared["differences"], "A", "B"),
+        compared["sentence"],
+        *described.explanation(compared),
     )
     return f"A: {named_a.name}. B: {named_b.name}. {' '.join(lines)}"
 
@@ -116,8 +145,8 @@ def figures(entries: Sequence[Entry], rows: Sequence[Mapping[str, Any]] = ()) ->
 def ratio_figure(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
     """Ratio of each campaign's time to that of the baseline, with its interval and its verdict; None below three."""
     traces: list[Trace] = []
-    for verdict, colour, symbol in VERDICTS:
-        shown = [row for row in rows if row["verdict"] == verdict and row["ratio"]]
+    for word, colour, symbol in VERDICTS:
+        shown = [row for row in rows if row["verdict"] == word and row["ratio"]]
         if not shown:
             continue
         ratios = [row["ratio"] for row in shown]
@@ -125,7 +154,7 @@ def ratio_figure(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
             {
                 "type": "scatter",
                 "mode": "markers",
-                "name": verdict,
+                "name": word,
                 "x": [
                     f"{row['label']} ({row['benchmark']})" if _mixed(rows) else row["label"] for row in shown
                 ],

@@ -73,7 +73,7 @@ def page(
     ]
     entries = in_one_unit(with_distinct_names(entries))
     figures = {entry.anchor: _figures(entry) for entry in entries}
-    answers = several.answers(judgements, entries, options.baseline)
+    answers = several.answers(judgements, entries, options)
     figures[SEVERAL] = several.figures(entries, answers.rows) if len(entries) > 1 else []
     return _rendered(
         "page.html",
@@ -85,7 +85,7 @@ def page(
         options=options,
         answers=answers,
         differs=described.differences_in_a_row,
-        ratios=several.ratios(entries),
+        ratios=several.ratios(entries, judgements, answers),
         figures=figures,
         figures_json=_as_json(
             {name: [figure.as_json() for figure in drawn] for name, drawn in figures.items()}
