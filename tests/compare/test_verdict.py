@@ -234,6 +234,9 @@ def test_two_campaigns_one_after_the_other_on_one_machine_get_no_verdict_and_the
 ):
     request = {"overrides": ["benchmark=resnet_mini", "seed=1", "output=a"]}
     a, b = sides(tmp_path, request=request)
+    page = tmp_path / "page.html"
+    typed("compare", str(a), str(b), "--fail-if-slower", "3%", "--to", str(page))
+    assert page.read_text().partition("<main")[2].count("Undecided wh") == 1, "one answer has one verdict"
     for options, code in (((), 0), (("--fail-if-slower", "3%"), 3)):
         said = typed("compare", str(a), str(b), *options)
         assert said.returncode == code

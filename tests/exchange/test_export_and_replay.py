@@ -15,6 +15,7 @@ from tests.fake_campaigns import Diary, FakeLauncher, laid_out, make
 from train_bench.campaign import attempts, runner
 from train_bench.cli.commands import replay as command
 from train_bench.compare.comparison import Comparison, Ratio
+from train_bench.compare.design import ANY
 from train_bench.core import files, software
 from train_bench.errors import RequestError, TrainBenchError
 from train_bench.exchange import crate, export, replay
@@ -389,6 +390,8 @@ def comparison(samples, time):
         convergence=ratio(samples),
         score_ratio=None,
         more_runs=None,
+        verdict=None,
+        design=ANY,
     )
 
 
@@ -413,13 +416,14 @@ def test_the_word_follows_from_what_differs_and_the_verdict_from_intervals(
     found = replay.outcome(table, comparison(samples, time), same_host=same_host)
     assert found.again is says[0]
     assert found.sentence.startswith(says[1])
+    assert ("drift of the machine" in found.sentence) == (says[1] == "NOT repeated: ")
 
 
 @pytest.mark.full
 def test_a_campaign_is_repeated_in_another_folder(tmp_path):
     file, data = tmp_path / "one.zip", str(tmp_path / "data")
     with laid_out(tmp_path):
-        words = ("benchmark=waves", "runs=2", "seed=1", f"data_dir={data}", f"output={tmp_path / 'one'}")
+        words = ("benchmark=waves", "runs=3", "seed=1", f"data_dir={data}", f"output={tmp_path / 'one'}")
         ran = train_bench("run", *words)
         assert ran.returncode == 1, ran.stderr
         assert train_bench("export", str(tmp_path / "one"), "--to", str(file)).returncode == 0

@@ -4,9 +4,12 @@ import math
 import random
 import statistics
 
+import numpy
 import pytest
 import scipy.stats
 
+from train_bench.judge.rcp import RcpVerdict
+from train_bench.judge.score import _interval
 from train_bench.judge.statistics import (
     largest_acceptable_mean,
     olympic_interval,
@@ -128,3 +131,48 @@ def test_a_bound_is_where_the_one_sided_test_is_five_percent(
 
 def test_without_deviation_both_bounds_are_the_mean():
     assert smallest_acceptable_mean(35.0, 0.0, 8, 3) == largest_acceptable_mean(35.0, 0.0, 8, 3) == 35.0
+
+
+def interval_of(times, convergences, **changes):
+    mean = olympic_mean([math.inf if value is None else value for value in convergences], 1)
+    values = {
+        "verdict": "pass",
+        "message": "",
+        "factor": max(1.0, 20 / mean),
+        "mean": 20.0,
+        "submission_mean": mean,
+    }
+    return _interval(times, 1, RcpVerdict(**values | changes), convergences, applied=True)
+
+
+@pytest.mark.parametrize("ratio", [0.85, 0.95, 1.0, 1.1])
+def test_the_interval_of_a_score_covers_it_whatever_the_rcp_factor_does(ratio):
+    """A run of fewer epochs is as much shorter as its factor is larger: taken as exact, a factor makes the interval
+    cover 98 to 100 %."""
+    generator = numpy.random.default_rng(5)
+
+    def runs(draws):
+        epochs = numpy.ceil(ratio * 20 * numpy.exp(generator.normal(0, 0.15, (draws, 5))) - 0.5)
+        return epochs, epochs * numpy.exp(generator.normal(0, 0.02, (draws, 5)))
+
+    means = [numpy.sort(values, axis=1)[:, 1:-1].mean() for values in runs(20_000)]
+    truth = means[1] * max(1, 20 / means[0])
+    covered = []
+    for epochs, times in zip(*runs(1500), strict=True):
+        low, high = interval_of(list(times), list(epochs))
+        covered.append(low <= truth <= high)
+    assert 0.93 <= statistics.fmean(covered) <= 0.975
+
+
+def test_the_interval_is_that_of_the_olympic_mean_where_no_factor_applies():
+    times, epochs = [1.0, 1.1, 1.2, 1.3, 1.4], [20.0, 22.0, 24.0, 26.0, 28.0]
+    plain = olympic_interval(times, 1)
+    rcp = RcpVerdict(verdict="pass", message="", factor=1.2, mean=30.0, submission_mean=24.0)
+    assert _interval(times, 1, rcp, epochs, applied=False) == plain
+    for changes in ({"verdict": "fail"}, {"mean": None}, {"submission_mean": None}):
+        assert interval_of(times, epochs, **changes) == plain
+    assert interval_of(times, [*epochs[:4], None], mean=30.0, submission_mean=24.0) == plain
+    assert (
+        interval_of([*times[:4], math.inf], [*epochs[:4], None], mean=30.0, submission_mean=24.0)[0]
+        > plain[0]
+    )

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import statistics
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tests.report import pages
 from train_bench.cli.commands import judge, report
 from train_bench.cli.commands import score as score_command
 from train_bench.cli.conclude import conclude
+from train_bench.compare.comparison import usable
 from train_bench.errors import RequestError
 from train_bench.judge.tree import judge_tree
 from train_bench.plan import discover
@@ -225,10 +227,11 @@ def test_ratios_and_accelerator_hours_follow_from_the_scores(nine):
     read = Read(page_of(Path(), nine))
     numbers = dict(read.numbers)
     scores = [entry.score.score_minutes for entry in nine.entries]
+    means = [statistics.geometric_mean(run.minutes for run in usable(entry.score)) for entry in nine.entries]
     sizes = [2 ** int(entry.score.system.removeprefix("box-")) for entry in nine.entries]
     for number, (score, size) in enumerate(zip(scores, sizes, strict=True)):
         assert numbers[f"entry-{number}.score_minutes"] == score
-        assert numbers[f"entry-{number}.ratio"] == score / scores[0]
+        assert numbers[f"entry-{number}.ratio"] == pytest.approx(means[number] / means[0])
         assert numbers[f"entry-{number}.size_hours"] == pytest.approx(score * size / 60)
     points = [
         point
@@ -313,11 +316,18 @@ def test_entries_of_one_name_are_told_apart_by_their_folders(tmp_path):
     assert with_distinct_names(entries[:1]) == entries[:1]
 
 
-def test_a_ratio_is_taken_to_the_first_entry_of_the_benchmark_that_has_a_score(nine):
+def test_a_ratio_is_taken_to_the_first_entry_of_the_benchmark_that_has_a_time(nine):
     first, second, third = entries_of(nine)[:3]
-    without = dataclasses.replace(first, result={**first.result, "score_minutes": None})
+    failed = tuple(dataclasses.replace(run, converged=False) for run in nine.entries[0].score.runs)
+    none = dataclasses.replace(nine.entries[0], score=dataclasses.replace(nine.entries[0].score, runs=failed))
     other = dataclasses.replace(third, result={**third.result, "benchmark": "other"})
-    assert several.ratios([without, second, other]) == {"entry-0": None, "entry-1": 1.0, "entry-2": 1.0}
+    judgements = [none, *nine.entries[1:3]]
+    answers = several.answers(judgements, [first, second, other], PageOptions(prices={}))
+    assert several.ratios([first, second, other], judgements, answers) == {
+        "entry-0": None,
+        "entry-1": 1.0,
+        "entry-2": 1.0,
+    }
 
 
 def test_the_best_valid_score_of_each_round_is_drawn_in_the_order_of_rounds(nine):

@@ -16,8 +16,8 @@ from train_bench.judge.compliance import RunVerdict
 from train_bench.judge.finding import BREAKS
 from train_bench.judge.null_reasons import add_null_reasons
 from train_bench.judge.official.official_verdict import OfficialVerdict
-from train_bench.judge.rcp import FAIL, MISSING, RcpVerdict
-from train_bench.judge.statistics import olympic_interval, olympic_mean
+from train_bench.judge.rcp import FAIL, MISSING, PASS, RcpVerdict
+from train_bench.judge.statistics import olympic_interval, olympic_mean, relative_half_width
 from train_bench.logs.log import NO_CONTENT
 from train_bench.logs.record import RunRecord
 from train_bench.rules.ruleset import BenchmarkRules
@@ -208,7 +208,13 @@ def make_score(
         ),
         olympic_minutes=olympic if known else None,
         stdev_minutes=statistics.stdev(finite) if len(finite) > 1 else None,
-        ci95_minutes=_interval(chosen, rules.drop, factor)
+        ci95_minutes=_interval(
+            chosen,
+            rules.drop,
+            rcp,
+            [record.convergence for record in chosen_records],
+            applied=rules.factor_applied,
+        )
         if known and len(finite) > 1 and min(finite) > 0 and not _copies(chosen_records)
         else None,
         samples_to_target=samples,
@@ -273,10 +279,28 @@ def _copies(records: Sequence[RunRecord]) -> bool:
     return len(set(known)) < len(known) or len(set(timed)) < len(timed)
 
 
-def _interval(times: Sequence[float], drop: int, factor: float) -> tuple[float, float]:
-    """Confidence interval of the score: that of the olympic mean, times the RCP factor, which is taken as exact."""
+def _interval(
+    times: Sequence[float], drop: int, rcp: RcpVerdict, convergences: Sequence[float | None], *, applied: bool
+) -> tuple[float, float]:
+    """Confidence interval of the score: that of the olympic mean, and, where the RCP factor applies, that of the larger
+    of it and the mean times reference over convergence.
+
+    The factor is made of the same runs: a run of fewer epochs is as much shorter as its factor is larger. So the second
+    interval is of the times of an epoch, run by run (delta method on logarithms), and the score is the larger of the
+    two means, because a factor is at least 1. The larger of their ends covers it (0223).
+    """
     low, high = olympic_interval(times, drop)
-    return low * factor, high * factor
+    paired = [
+        time / convergence if math.isfinite(time) and convergence else math.inf
+        for time, convergence in zip(times, convergences, strict=True)
+    ]
+    pairs = sum(map(math.isfinite, paired))
+    usable = pairs == sum(map(math.isfinite, times)) and pairs > 1
+    if not applied or rcp.verdict != PASS or rcp.mean is None or not rcp.submission_mean or not usable:
+        return low, high
+    scaled = olympic_mean(times, drop) * rcp.mean / rcp.submission_mean
+    per_unit = relative_half_width(paired)
+    return max(low, scaled / per_unit), max(high, scaled * per_unit)
 
 
 def _scored(record: RunRecord, verdict: RunVerdict, *, counted: bool, dropped: bool) -> ScoredRun:

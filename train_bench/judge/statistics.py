@@ -30,11 +30,17 @@ def olympic_interval(values: Sequence[float], drop: int, level: float = 1 - ALPH
     normal times, 94.3, 94.5 and 93.3 % for log-normal ones with sigma 0.3, 0.5 and 1; with one failed run 94.4, 93.5
     and 92.6 %. Needs two finite values.
     """
-    logarithms = [math.log(value) for value in values if math.isfinite(value)]
-    spread = statistics.stdev(logarithms) / math.sqrt(len(logarithms))
-    factor = math.exp(student_quantile(len(logarithms) - 1, (1 + level) / 2) * spread)
+    factor = relative_half_width(values, level)
     center = olympic_mean(values, drop)
     return center / factor, center * factor
+
+
+def relative_half_width(values: Sequence[float], level: float = 1 - ALPHA) -> float:
+    """Factor from the mean of positive values to the ends of its confidence interval, by Student's t on the logarithms
+    of the finite ones, of which it needs two."""
+    logarithms = [math.log(value) for value in values if math.isfinite(value)]
+    spread = statistics.stdev(logarithms) / math.sqrt(len(logarithms))
+    return math.exp(student_quantile(len(logarithms) - 1, (1 + level) / 2) * spread)
 
 
 def runs_for_half_width(values: Sequence[float], half_width: float, level: float = 1 - ALPHA) -> int | None:
