@@ -3,6 +3,7 @@
 import pytest
 
 from train_bench.fleet.observations import Node, Together, Trained
+from train_bench.fleet.outliers import upper_limit
 from train_bench.fleet.verdict import Known, judge_node_groups, judge_nodes
 
 NOISE = 0.04
@@ -146,3 +147,30 @@ def test_the_clock_of_two_nodes_is_held_against_ours_and_of_three_against_each_o
     three = judge_nodes([node(name, ahead=-5.0) for name in "abc"], {}, NOISE)
     assert three.findings == []
     assert "ahead of those of the fleet" in three.notes[0]
+
+
+def test_fewer_trainings_give_no_more_certainty():
+    """Two nodes whose trainings vary by a tenth: two of each may be alike by chance, and are no proof."""
+    times = [1.0, 1.12, 1.05], [1.1, 1.25, 1.17]
+    states = []
+    for count in (2, 3):
+        nodes = [
+            node(name, *(trained(pace) for pace in paces[:count]))
+            for name, paces in zip("ab", times, strict=True)
+        ]
+        states.append(judge_nodes(nodes, {}, NOISE).state)
+    assert states == ["cannot tell", "good"]
+    assert upper_limit(2) > upper_limit(4) > upper_limit(40) > 1
+
+
+def test_a_node_that_only_the_noise_excuses_is_not_good():
+    paces = {name: 1.0 + at / 200 for at, name in enumerate("acdef")} | {"b": 1.27}
+    nodes = [node(name, trained(pace), trained(1.09 * pace)) for name, pace in paces.items()]
+    verdict = judge_nodes(nodes, {}, NOISE)
+    assert verdict.state == "cannot tell"
+    [doubt] = verdict.undecided
+    assert doubt.nodes == ("b",)
+    assert "b is slow: it takes 26% longer than others of its type. Nodes vary by 15%" in doubt.sentence
+    assert "2 trainings of each node" in doubt.sentence
+    quiet = [node(name, trained(1.0 + at / 50), trained(1.01 + at / 50)) for at, name in enumerate("abcd")]
+    assert judge_nodes(quiet, {}, NOISE).state == "good"

@@ -6,7 +6,7 @@ from tests.judge.campaigns import campaign
 from train_bench.judge.tree import judge_folder
 
 WITH_REASON = (
-    *("olympic_minutes", "score_minutes", "stdev_minutes", "ci95_minutes"),
+    *("olympic_minutes", "score_minutes", "rcp_factor_applied", "stdev_minutes", "ci95_minutes"),
     *("samples_to_target", "samples_per_second", "global_batch_size"),
 )
 OF_A_RUN = ("minutes", "convergence", "samples", "samples_per_second", "quality", "seed", "processor_lost")

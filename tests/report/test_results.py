@@ -8,7 +8,7 @@ from rich.console import Console
 
 from train_bench.report import findings, results_table
 from train_bench.report.console import print_line
-from train_bench.report.score_table import summary
+from train_bench.report.score_table import of_converged, summary
 
 
 def entry(**changes):
@@ -121,9 +121,16 @@ def test_a_verdict_has_its_colour_on_a_terminal_only():
 
 def test_a_factor_that_the_round_does_not_apply_is_shown_as_such():
     (line,) = [line for line in summary(entry(score_minutes=10.0)) if line.startswith("score")]
-    assert "factor 1.0000 (RCP factor 1.2500, not applied)" in line
+    assert line.endswith("the olympic mean, RCP factor 1 (RCP factor 1.2500, not applied by this round)")
     (line,) = [line for line in summary(entry()) if line.startswith("score")]
-    assert line.endswith("factor 1.2500")
+    assert "RCP factor 1.2500: the runs converged faster than the reference" in line
+    assert line.endswith("olympic mean 10.0000 min x 1.2500 = 12.5000 min")
+
+
+def test_what_is_of_converged_runs_only_says_so():
+    runs = [{"converged": True, "compliant": True}] * 4 + [{"converged": False, "compliant": True}]
+    assert of_converged({"runs": runs[:4]}) == ""
+    assert "; 1 of 5 runs failed: as the slowest, it is not in the mean" in of_converged({"runs": runs})
 
 
 def finding_of(check, grade, file="result_0.txt"):

@@ -22,11 +22,15 @@ RANGES = {2: 1.128, 3: 1.693, 4: 2.059, 5: 2.326, 6: 2.534}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
     """Scale of the times: `centre`, `noise` (standard deviation of their logarithms), and `bound`, the multiple of the
-    centre above which a time is an outlier."""
+    centre above which a time is an outlier. `assumed` is that of the assumed noise alone: a time between the two is
+    one that only the noise of these times excuses. `highest` is the bound by the upper confidence limit (80 %) of the
+    noise: few repetitions may have been alike by chance."""
 
     centre: float
     noise: float
     bound: float
+    assumed: float
+    highest: float
 
 
 def scale_of(times: Mapping[str, Sequence[float]], *, floor: float, ill: int = 1) -> Scale:
@@ -42,8 +46,24 @@ def scale_of(times: Mapping[str, Sequence[float]], *, floor: float, ill: int = 1
     centre = best[middle]
     between = OF_A_NORMAL * sorted(abs(value - centre) for value in best)[middle]
     within = sorted(map(_deviation, times.values()))[(len(times) - 1) // 2]
-    noise = max(floor, between, within)
-    return Scale(centre=math.exp(centre), noise=noise, bound=math.exp(deviations(len(best)) * noise))
+    noise, times_noise = max(floor, between, within), deviations(len(best))
+    free = sum(len(values) - 1 for values in times.values())
+    return Scale(
+        centre=math.exp(centre),
+        noise=noise,
+        bound=math.exp(times_noise * noise),
+        assumed=math.exp(times_noise * floor),
+        highest=math.exp(times_noise * max(noise, within * upper_limit(free))),
+    )
+
+
+def upper_limit(free: int) -> float:
+    """Upper confidence limit (80 %) of a standard deviation with so many degrees of freedom, over its estimate."""
+    if free < 1:
+        return 1.0
+    from scipy.special import chdtri
+
+    return math.sqrt(free / float(chdtri(free, 0.8)))
 
 
 def deviations(count: int) -> float:

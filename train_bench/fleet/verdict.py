@@ -312,13 +312,13 @@ def _times(verdict: Verdict, kind: Type, nodes: Sequence[Node], known: Known | N
             f"Undecided whether {nodes[0].name} is slow: it is the only node of its type ({kind.name}); "
             "give a baseline with --against.",
         )
-    elif usual.bound > WIDEST_BOUND:
+    elif usual.highest > WIDEST_BOUND:
         verdict.doubt(
             paces,
             "slow",
             f"Undecided whether a node is slow ({kind.name}): times vary, or other processes use the CPUs, "
-            f"so much that only a slow-down of {usual.bound - 1:.0%} or more would be detected. Repeat on "
-            "idle nodes.",
+            f"so much that only a slow-down of {usual.highest - 1:.0%} or more would be detected "
+            f"({_trainings(nodes)} of each node). Repeat on idle nodes.",
         )
     disturbed = [node.name for node in nodes if _waited(node)]
     if 2 * len(disturbed) > len(nodes):
@@ -340,6 +340,21 @@ def _times(verdict: Verdict, kind: Type, nodes: Sequence[Node], known: Known | N
                     f"takes {longer}% longer than {against} (within chance: {chance}%){_waited(node)}.",
                 )
                 break
+        else:
+            if bounds and usual.highest <= WIDEST_BOUND and (longer := best / usual.centre) > usual.assumed:
+                verdict.doubt(
+                    [node.name],
+                    "slow",
+                    f"Undecided whether {node.name} is slow: it takes {longer - 1:.0%} longer than others of its type. "
+                    f"Nodes vary by {usual.assumed - 1:.0%}; only the noise of these times ({_trainings(nodes)} of "
+                    f"each node) excuses more. Repeat on idle nodes, with more --repeats.",
+                )
+
+
+def _trainings(nodes: Sequence[Node]) -> str:
+    """Fewest trainings of a node, in words."""
+    count = min(len(node.trained) for node in nodes)
+    return f"{count} training{'s' if count != 1 else ''}"
 
 
 def _usual(
@@ -349,7 +364,7 @@ def _usual(
     as much more."""
     scale = scale_of(paces, floor=noise, ill=ill)
     waited = sorted(min(done.waited or 0.0, 0.99) for done in trained)[(len(trained) - 1) // 2]
-    return replace(scale, bound=scale.bound / (1 - waited))
+    return replace(scale, bound=scale.bound / (1 - waited), highest=scale.highest / (1 - waited))
 
 
 def _waited(node: Node) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from train_bench.logs.record import TOO_SHORT_TO_TELL
 from train_bench.progress import Unit
 
 COUNTABLE = (Unit.EPOCH.value, Unit.SAMPLE.value)
@@ -40,7 +42,14 @@ def _of_run(run: Mapping[str, Any], score: Mapping[str, Any]) -> Reasons:
     yield "samples_per_second", samples if run["samples"] is None else _untimed(run, timed)
     yield "quality", "there is no evaluation that is a number"
     yield "seed", "no seed is logged"
-    yield "processor_lost", "processor_wait is not logged"
+    yield "processor_lost", _unmeasured(run)
+
+
+def _unmeasured(run: Mapping[str, Any]) -> str:
+    """Reason for an unknown share of processor time that others took."""
+    if (run["minutes"] or math.inf) * 60 < TOO_SHORT_TO_TELL:
+        return "processor_wait is not logged, or the run is too short: the kernel counts in ticks of 10 ms"
+    return "processor_wait is not logged"
 
 
 def _untimed(run: Mapping[str, Any], timed: str) -> str:
@@ -60,6 +69,7 @@ def _of_score(score: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> Re
     olympic = _no_mean(score, runs)
     few = f"{len(converged)} run(s) converged; a deviation needs 2"
     yield "olympic_minutes", olympic
+    yield "rcp_factor_applied", olympic
     yield "score_minutes", olympic
     yield "stdev_minutes", few
     yield "ci95_minutes", _no_interval(score, converged, olympic, few)

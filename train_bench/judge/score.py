@@ -94,11 +94,11 @@ class ScoredRun:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
     """`olympic_minutes` is the mean time-to-train without the extremes, `score_minutes` the same times the RCP
-    factor if the round applies it; both None with too few converged runs. Deviation (ddof 1) and interval are of all
-    converged runs. Of `weak` scaling, `score_minutes` is the time to train all models, and there is no olympic mean.
-    `disturbed` is a sentence if other processes had the processors, `verified` one if kept weights were evaluated
-    again. `official_verdict` is that of the official tools. `valid` is None of a single log that breaks no rule: it is
-    no result."""
+    factor if the round applies it (`rcp_factor_applied`, else 1); all None with too few converged runs. Deviation
+    (ddof 1) and interval are of all converged runs. Of `weak` scaling, `score_minutes` is the time to train all models,
+    and there is no olympic mean. `disturbed` is a sentence if other processes had the processors, `verified` one if
+    kept weights were evaluated again. `official_verdict` is that of the official tools. `valid` is None of a single log
+    that breaks no rule: it is no result."""
 
     submitter: str | None
     system: str | None
@@ -124,6 +124,7 @@ class Score:
     samples_per_second: float | None
     rcp: RcpVerdict
     weak: WeakScaling | None
+    rcp_factor_applied: float | None
     score_minutes: float | None
     disturbed: str | None
     verified: str | None
@@ -221,6 +222,7 @@ def make_score(
         samples_per_second=speed,
         rcp=rcp,
         weak=weak,
+        rcp_factor_applied=factor if known else None,
         score_minutes=olympic * factor if known else weak.minutes if weak is not None else None,
         disturbed=disturbance(records),
         verified=verified.in_a_sentence(records),

@@ -30,6 +30,9 @@ PROCESSOR_WAIT = "processor_wait"
 # In seconds: the kernel counts the time of others in ticks of 10 ms.
 TOO_SHORT_TO_TELL = 1.0
 
+NOTICEABLE = 0.05
+"""Share of waiting for a processor, which the kernel counts in nanoseconds, below which a short run was undisturbed
+whatever others did."""
 
 TELLING_SECONDS = 10.0
 """Length of a run from which on all its times are equal to another's by copying alone. Of ten runs of 0.2 s, two have
@@ -58,8 +61,8 @@ class RunRecord:
     counted      source of `convergence`: the key of the evaluation's metadata, or `train_samples`
     samples      training samples to the target; samples / samples_per_second is the time in seconds
     quality      value of the last evaluation
-    processor_lost  share of the processor time that ranks were denied by other load; None if it is not recorded, 0 for
-                    a run that is too short to measure
+    processor_lost  share of the processor time that ranks were denied by other load; None if it is not recorded, and
+                    for a run that is too short to measure and waited for processors
     deaths       how processes of this run ended, where the campaign saw them die
     """
 
@@ -260,8 +263,21 @@ def _processor_lost(event: Event | None) -> float | None:
     value = event.value if event else None
     if not isinstance(value, Mapping):
         return None
-    seconds = finite_number(value.get("seconds"))
-    return 0.0 if seconds is not None and seconds < TOO_SHORT_TO_TELL else finite_number(value.get("lost"))
+    seconds, lost = finite_number(value.get("seconds")), finite_number(value.get("lost"))
+    if seconds is None or seconds >= TOO_SHORT_TO_TELL or lost is None:
+        return lost
+    ran, waited, throttled = (finite_number(value.get(name)) for name in ("ran", "waited", "throttled"))
+    if ran is None or waited is None or throttled is None or ran <= 0:
+        return None
+    most = (waited + throttled) / (ran + waited)  # had all of it been for others
+    return min(lost, most) if most <= NOTICEABLE else None
+
+
+def waited_too_briefly(event: Event | None) -> bool:
+    """True if a log has the wait for processors of a run that is too short to say for whom."""
+    value = event.value if event else None
+    seconds = finite_number(value.get("seconds")) if isinstance(value, Mapping) else None
+    return seconds is not None and seconds < TOO_SHORT_TO_TELL and _processor_lost(event) is None
 
 
 def _between(start: Event | None, stop: Event | None) -> float | None:

@@ -59,7 +59,7 @@ def summary(score: Mapping[str, Any]) -> list[str]:
     if score["olympic_minutes"] is not None:
         deviation = score["stdev_minutes"]
         spread = "" if deviation is None else f", standard deviation of the runs {deviation:.4f} min"
-        lines.append(f"olympic mean {score['olympic_minutes']:.4f} min{spread}")
+        lines.append(f"olympic mean {score['olympic_minutes']:.4f} min{spread}{of_converged(score)}")
     rcp = score["rcp"]
     lines.append(f"RCP {rcp['verdict']}: {rcp['message']}")
     if score["seeds"] == "fixed":
@@ -135,20 +135,43 @@ def _verdict(score: Mapping[str, Any]) -> str:
 
 def _score(score: Mapping[str, Any]) -> str:
     """Score in minutes, its confidence interval, and the factor from the olympic mean to it."""
-    minutes, factor = score["score_minutes"], score["rcp"]["factor"] or 1
-    applied = minutes / score["olympic_minutes"] if score["olympic_minutes"] else 1.0
+    minutes = score["score_minutes"]
     interval, (minutes_text,) = "", distinct(minutes, decimals=4)
     if score["ci95_minutes"] is not None:
         minutes_text, low, high = distinct(minutes, *score["ci95_minutes"], decimals=4)
         seed = only_seed(score)
         whose = "" if seed is None else f" (of seed {seed} only)"
         interval = f", 95 % confidence interval {low} to {high} min{whose}"
-    unused = (
-        ""
-        if applied > 1 or factor <= 1
-        else f" (RCP factor {distinct(factor, 1.0, decimals=4)[0]}, not applied)"
+    return f"score {minutes_text} min{interval}; {factor_in_words(score)}"
+
+
+def factor_in_words(score: Mapping[str, Any]) -> str:
+    """What the RCP factor did: the olympic mean, the factor and the score, and why."""
+    minutes, mean, rcp = score["score_minutes"], score["olympic_minutes"], score["rcp"]
+    if not mean:
+        return "no RCP factor"
+    applied = minutes / mean
+    if applied <= 1:
+        stated = rcp["factor"] or 1
+        unused = f" (RCP factor {distinct(stated, 1.0, decimals=4)[0]}, not applied by this round)"
+        return f"the olympic mean, RCP factor 1{unused if stated > 1 else ''}"
+    factor, mean_text, score_text = distinct(applied, 1.0, decimals=4)[0], f"{mean:.4f}", f"{minutes:.4f}"
+    return (
+        f"RCP factor {factor}: the runs converged faster than the reference, which the factor takes back; olympic mean "
+        f"{mean_text} min x {factor} = {score_text} min"
     )
-    return f"score {minutes_text} min{interval}, factor {distinct(applied, 1.0, decimals=4)[0]}{unused}"
+
+
+def of_converged(score: Mapping[str, Any]) -> str:
+    """Which runs deviation, interval and samples to the target are of, where a run that makes the result failed."""
+    runs = [run for run in score["runs"] if run.get("counted", True)]
+    failed = sum(not (run["converged"] and run["compliant"]) for run in runs)
+    if not failed:
+        return ""
+    return (
+        f"; {failed} of {len(runs)} runs failed: as the slowest, {'it is' if failed == 1 else 'they are'} not in the "
+        "mean, and deviation, interval and samples to the target are of the others"
+    )
 
 
 def only_seed(score: Mapping[str, Any]) -> int | None:

@@ -171,3 +171,15 @@ def test_a_system_that_does_not_count_is_told(tmp_path, value):
 def test_logs_of_others_need_not_tell_how_long_ranks_waited(tmp_path):
     assert findings_of(log_with(tmp_path, processor_wait=...), world_size=None) == []
     assert findings_of(log_with(tmp_path, processor_wait=...), OFFICIAL) == []
+
+
+def test_a_short_run_that_waited_for_processors_is_unknown_and_one_that_did_not_is_undisturbed(tmp_path):
+    """Ticks of 10 ms do not say who ran meanwhile; the wait itself is known to nanoseconds."""
+    short = {"machines": 1, "seconds": 0.4, "ran": 0.3, "others": 1.2, "steal": 0.0, "throttled": 0.0}
+    waits = {0.1: None, 0.006: 0.004}
+    for number, (waited, known) in enumerate(waits.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        judgement = of_five(folder, processor_wait=short | {"waited": waited, "lost": 0.004})
+        assert judgement.score.runs[0].processor_lost == known
+        assert findings_of(folder / "result_0.txt") == []

@@ -11,7 +11,7 @@ from train_bench.core.digits import distinct, significant
 from train_bench.judge.checks.case import LogCase
 from train_bench.judge.finding import REVIEW, SLOW, Finding, finding
 from train_bench.logs.log import Log
-from train_bench.logs.record import PROCESSOR_WAIT, SUCCESS, RunRecord
+from train_bench.logs.record import PROCESSOR_WAIT, SUCCESS, RunRecord, waited_too_briefly
 from train_bench.rules.ruleset import BenchmarkRules
 
 REPLICAS = "replicas"
@@ -78,7 +78,7 @@ def _disturbed(record: RunRecord, log: Log, rules: BenchmarkRules, *, planned: b
             yield finding(record, rules, PROCESSOR_WAIT, message, key=PROCESSOR_WAIT, grade=REVIEW)
         return
     lost = record.processor_lost
-    if lost is not None and lost <= LOST_BOUND:
+    if (lost is not None and lost <= LOST_BOUND) or waited_too_briefly(lines[0]):
         return
     waited: Mapping[str, Any] = next(event.value for event in lines if isinstance(event.value, Mapping))
     took = "".join(

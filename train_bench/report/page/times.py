@@ -81,6 +81,10 @@ def spread(entry: Entry) -> Figure:
         mean = result["olympic_minutes"]
         name = f"olympic mean {unit.of(mean):.4g} {unit.symbol}"
         traces.append(_level(ends, mean, unit, name, "solid", ACCENT))
+    if result["score_minutes"] is not None and result["score_minutes"] != result["olympic_minutes"]:
+        score = result["score_minutes"]
+        name = f"score {unit.of(score):.4g} {unit.symbol}, with the RCP factor"
+        traces.append(_level(ends, score, unit, name, "dash", ACCENT))
     for bound, what in zip(result["ci95_minutes"] or (), ("lower", "upper"), strict=False):
         name = f"{what} end of the 95 % confidence interval of the score"
         traces.append(_level(ends, bound, unit, name, "dot", MUTED))
@@ -88,7 +92,7 @@ def spread(entry: Entry) -> Figure:
         name="spread",
         title="Spread of the runs",
         about="Time-to-train of every run. Crosses are left out of the olympic mean, the dotted lines are "
-        "the 95 % confidence interval of the score.",
+        "the 95 % confidence interval of the score, which is the olympic mean times the RCP factor.",
         traces=traces,
         layout={
             "showlegend": True,
@@ -106,7 +110,7 @@ def _level(ends: list[float], minutes: float, unit: TimeUnit, name: str, dash: s
         "x": ends,
         "y": [unit.of(minutes)] * 2,
         "line": {"color": colour, "width": 1.5, "dash": dash},
-        "showlegend": dash == "solid",
+        "showlegend": dash != "dot",
         "hovertemplate": f"{name} (%{{y:.5g}} {unit.symbol})<extra></extra>",
     }
 
