@@ -12,6 +12,7 @@ from typing import Any
 
 from train_bench.campaign import catalogue
 from train_bench.errors import RequestError
+from train_bench.judge.locate import campaign_of
 
 LATEST = "latest"
 LIST = "train-bench list campaigns"
@@ -19,11 +20,12 @@ HELP = f"or the number of a campaign, or {LATEST} ({LIST})"
 
 
 def expand(word: str) -> list[Path]:
-    """Paths that a word stands for; an existing path is itself, whatever it looks like, and a pattern that matches
+    """Paths that a word stands for; an existing path is itself, whatever it looks like (a campaign's plan, score,
+    record or page is the campaign), and a pattern that matches
     folders stands for these alone: campaigns have pages beside them. Raises `RequestError` for a
     number without a campaign and for a pattern without a match."""
     if _exists(word):
-        return [Path(word)]
+        return [campaign_of(Path(word))]
     if word == LATEST or re.fullmatch(r"\d+", word, re.ASCII):
         return [_numbered(word)]
     if glob.has_magic(word):

@@ -30,7 +30,7 @@ from train_bench.errors import RequestError
 from train_bench.judge.entry import Judgement
 from train_bench.judge.score import Score, ScoredRun
 from train_bench.judge.statistics import ALPHA, student_probability, student_quantile
-from train_bench.logs.record import DIED
+from train_bench.logs.record import DIED, TOO_SHORT_TO_TELL
 
 POWER = 0.8
 """Statistical power at which the suggested number of runs detects a difference of the observed size."""
@@ -79,7 +79,8 @@ class Side:
     """One of two entries: `runs` counts the compared times, `failed` the runs that did not reach the target or break
     the rules (`broken` of these reached it), `left_out` the other runs: copies of logs, repeated seeds, runs without a
     partner, and one under way. `one_seed` is the seed that all compared runs have; None if there are several.
-    `score_minutes` is `olympic_minutes` times `rcp_factor`. `disturbed` is the sentence of the score."""
+    `score_minutes` is `olympic_minutes` times `rcp_factor`. `disturbed` is the sentence of the score, and
+    `too_short_to_tell` counts compared runs that are too short to know whether other processes disturbed them."""
 
     name: str
     runs: int
@@ -92,6 +93,7 @@ class Side:
     score_minutes: float | None
     valid: bool
     disturbed: str | None = None
+    too_short_to_tell: int = 0
     one_seed: int | None = None
     copies: int = 0
     repeated_seeds: int = 0
@@ -438,6 +440,11 @@ def _side(name: str, score: Score, runs: Sequence[ScoredRun], logs: Sequence[flo
         score_minutes=score.score_minutes,
         valid=bool(score.valid),
         disturbed=score.disturbed,
+        too_short_to_tell=sum(
+            run.processor_lost is None and (run.minutes or 0) * 60 < TOO_SHORT_TO_TELL for run in runs
+        )
+        if score.launcher is not None
+        else 0,
         one_seed=independence.only_seed(runs),
         copies=len(timed) - len(originals),
         repeated_seeds=len(originals) - len(independence.without_repeated_seeds(originals)),

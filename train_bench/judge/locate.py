@@ -32,6 +32,12 @@ VERSION_CONTROL = (".git", ".hg", ".svn")
 MACOS = "__MACOSX"
 """Folder that archives of macOS have beside their own, with attributes of the files."""
 
+OWN_FILE = re.compile(r"(plan|score|system|batch|record_\d+)\.json|report\.html")
+"""Files that a campaign keeps beside its logs."""
+
+NO_LOGS = (".json", ".html", ".htm", ".yaml", ".yml", ".csv", ".md", ".py", ".db", ".png", ".svg", ".pdf")
+"""Ends of names of files that are no logs."""
+
 ARCHIVES = (*PACKED, ".7z", ".rar", ".tar", ".tgz")
 
 # Where a campaign keeps the logs of repeated runs: `failed/result_RUN_ATTEMPT.txt` next to its plan.
@@ -122,9 +128,14 @@ def find(path: Path, ruleset_name: str | None) -> Entries:
     (`v1.1`). Raises `RequestError` if the ruleset of no entry is known, `NoLogs` if there is no entry, `LogError` if
     the only one has an invalid plan.
     """
-    path = path.absolute()
+    path = campaign_of(path.absolute())
     ruleset_name = None if ruleset_name is None else ruleset.full_name(ruleset_name)
     if path.is_file():
+        if path.suffix.casefold() in NO_LOGS:
+            raise RequestError(
+                f"{plain(str(path))} is no log (its name ends with {path.suffix}); give a log, such as result_0.txt, "
+                "or a folder of logs."
+            )
         if path.name.casefold().endswith(ARCHIVES):
             raise RequestError(f"{plain(str(path))} is packed; unpack it, and give the folder that it holds.")
         return Entries(locations=(_location(path.parent, (path,), ruleset_name, alone=True),))
@@ -180,6 +191,14 @@ def _alike(path: Path) -> str:
 def _first(path: Path, found: Sequence[Path]) -> str:
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
     return f"{plain(str(found[0].relative_to(path)))}{more}"
+
+
+def campaign_of(path: Path) -> Path:
+    """Campaign of a file that is its own (plan, score, record, page); any other path is itself."""
+    own = OWN_FILE.fullmatch(path.name) and path.is_file()
+    return (
+        path.parent if own and any(RESULT.fullmatch(other.name) for other in path.parent.iterdir()) else path
+    )
 
 
 def in_folder(folder: Path, ruleset_name: str | None) -> Location | None:

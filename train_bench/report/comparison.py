@@ -289,7 +289,14 @@ def alternating(design: Mapping[str, Any]) -> str:
 
 def _disturbance(compared: Mapping[str, Any]) -> str:
     disturbed = [side["label"] for side in (compared["a"], compared["b"]) if side["disturbed"]]
-    return f" The machine was disturbed in {' and '.join(disturbed)}." if disturbed else ""
+    short = [side["label"] for side in (compared["a"], compared["b"]) if side["too_short_to_tell"]]
+    known = f" The machine was disturbed in {' and '.join(disturbed)}." if disturbed else ""
+    unknown = (
+        f" Whether other processes disturbed {' and '.join(short)} is unknown: runs are too short to measure it."
+        if short
+        else ""
+    )
+    return known + unknown
 
 
 def explanation(compared: Mapping[str, Any]) -> list[str]:

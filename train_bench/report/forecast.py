@@ -47,6 +47,7 @@ def in_sentences(forecast: Mapping[str, Any]) -> Iterator[str]:
     yield f"least sure  {LEAST_SURE[least]} (standard deviation of the score by {parts})"
     if forecast["cost"] is not None:
         yield f"cost        of all {runs} run(s) {_interval(forecast['cost'], '')}"
+    yield "note        times and samples to the target are of runs that reach it"
     if forecast["unfinished"] >= 0.005:
         share = forecast["unfinished"] * 100
         yield f"note        {share:.0f} % of the runs do not reach the target before the schedule ends"

@@ -35,6 +35,7 @@ COLUMNS = (
         "host",
         "runs",
         "runs_required",
+        "failed",
         "score_minutes",
         "low_minutes",
         "high_minutes",
@@ -121,6 +122,8 @@ def _points(points: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _remark(point: Mapping[str, Any]) -> str:
     remarks = [] if point["valid"] else ["NOT VALID: " + " ".join(point["reasons"])]
+    if point["failed"]:
+        remarks.append(f"{point['failed']} run(s) failed; the interval is of the others")
     if point["copy_of"] is not None:
         remarks.append(f"COPY of a log of {point['copy_of']}")
     if point["other_versions"]:

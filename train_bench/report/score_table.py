@@ -13,6 +13,7 @@ from train_bench.core.digits import distinct
 from train_bench.core.escape import plain, plain_value
 from train_bench.judge.energy import WITHOUT_LOGS
 from train_bench.judge.statistics import MOST_RUNS
+from train_bench.logs.record import TOO_SHORT_TO_TELL
 from train_bench.report.console import print_line
 
 
@@ -77,8 +78,8 @@ def summary(score: Mapping[str, Any]) -> list[str]:
         lines += _restarts(score["restarts"])
     if score.get("peers") is not None:
         lines.append(f"published peers: {score['peers']['message']}")
-    if score["disturbed"] is not None:
-        lines.append(score["disturbed"])
+    if (disturbed := disturbance_in_words(score)) is not None:
+        lines.append(disturbed)
     if score["verified"] is not None:
         lines.append(score["verified"])
     lines += [f"for review: {warning}" for warning in score.get("warnings", ())]
@@ -159,6 +160,21 @@ def factor_in_words(score: Mapping[str, Any]) -> str:
     return (
         f"RCP factor {factor}: the runs converged faster than the reference, which the factor takes back; olympic mean "
         f"{mean_text} min x {factor} = {score_text} min"
+    )
+
+
+def disturbance_in_words(score: Mapping[str, Any]) -> str | None:
+    """The sentence of a disturbed machine, or that of runs that are too short to know; None of an undisturbed one."""
+    if score["disturbed"] is not None:
+        return str(score["disturbed"])
+    runs = [run for run in score["runs"] if "processor_lost" in run and run.get("minutes")]
+    brief = [run for run in runs if run["processor_lost"] is None and run["minutes"] * 60 < TOO_SHORT_TO_TELL]
+    if not brief or score["launcher"] is None:
+        return None
+    longest = max(run["minutes"] for run in brief) * 60
+    return (
+        f"Whether other processes disturbed {len(brief)} of {len(score['runs'])} runs is unknown: they took at most "
+        f"{longest:.2g} s, and the kernel counts processor time in ticks of 10 ms."
     )
 
 

@@ -84,6 +84,9 @@ OF_POINT = (
     *("runs", "runs_required", "score_minutes", "low_minutes", "high_minutes"),
     *("joules", "joules_above_idle"),
 )
+FAILED = "(SELECT count(*) FROM logs WHERE logs.folder = entries.folder AND counted AND NOT (converged AND compliant))"
+"""Runs of an entry that make the result and count as the slowest, because they failed."""
+
 READ = (*dict.fromkeys((*OF_LINE, *OF_POINT)), "valid", "reasons", "versions")
 
 COPIES = """\
@@ -114,10 +117,10 @@ def history(path: Path, filters: Sequence[str]) -> dict[str, Any]:
     """
     conditions, values = _conditions(filters)
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    query = f"SELECT {', '.join(READ)} FROM entries{where} ORDER BY benchmark, variant, line, began, folder"
+    query = f"SELECT {', '.join(READ)}, {FAILED} FROM entries{where} ORDER BY benchmark, variant, line, began, folder"
     with to_read(path) as connection:
         copies = _copies(connection)
-        rows = [_row(READ, row) for row in connection.execute(query, values)]
+        rows = [_row(READ, row[:-1]) | {"failed": int(row[-1])} for row in connection.execute(query, values)]
         lines: dict[str, list[dict[str, Any]]] = {}
         for row in rows:
             lines.setdefault(row["line"], []).append(row)
@@ -353,6 +356,7 @@ def _line(rows: Sequence[Mapping[str, Any]], copies: Mapping[str, str]) -> dict[
     before: Mapping[str, Any] | None = None
     for row in rows:
         point = {name: row[name] for name in OF_POINT}
+        point["failed"] = row["failed"]
         point["versions"] = _parsed(row["versions"], dict)
         point["valid"] = bool(row["valid"])
         point["reasons"] = _parsed(row["reasons"], list)

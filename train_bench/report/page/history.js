@@ -40,6 +40,7 @@ function pointsOf(columns) {
 
 function remark(point) {
   const said = point.valid ? [] : [`NOT VALID: ${stored.texts[point.reasons]}`];
+  if (point.failed) said.push(`${point.failed} run(s) failed; the interval is of the others`);
   if (point.copy_of !== null) said.push(`COPY: it has a log of ${point.copy_of}`);
   if (stored.texts[point.versions]) said.push(stored.texts[point.versions]);
   return said.join("; ");
