@@ -3,7 +3,9 @@
 import itertools
 import json
 import math
+import shlex
 import statistics
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -18,6 +20,7 @@ from train_bench.compare.design import (
     HISTORY,
     NOT_ALTERNATED,
     Design,
+    alternating_command,
     design_of,
     drift_error,
 )
@@ -299,3 +302,38 @@ def test_sides_with_failures_are_refused_like_others_if_they_are_copies(tmp_path
     a = judged(recorded(tmp_path / "a", ["good"] * 4 + ["not_converged"])).score
     with pytest.raises(RequestError, match="one is a copy of the other"):
         compare("A", a, "B", a)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "command"),
+    [
+        (
+            ["benchmark=moons", "command=python a.py", "output=x"],
+            ["benchmark=moons", "command=python b.py --rate '1 2'", "seed=1"],
+            "'1 2'",
+        ),
+        (
+            ["benchmark=moons", "precision=fp32", "store=default"],
+            ["benchmark=moons", "precision=bf16"],
+            "train-bench run benchmark=moons precision=fp32 against=precision=bf16 output=pair",
+        ),
+        (
+            ["benchmark=moons"],
+            ["benchmark=moons"],
+            "train-bench run benchmark=moons against=benchmark=moons output=pair",
+        ),
+        ([], ["benchmark=moons"], None),
+    ],
+)
+def test_the_command_that_alternates_has_the_options_of_both(one, other, command):
+    sides = [
+        SimpleNamespace(location=SimpleNamespace(plan={"request": {"overrides": words}}))
+        for words in (one, other)
+    ]
+    found = alternating_command(*sides)
+    if command is None or "'1 2'" not in command:
+        assert found == command
+        return
+    words = shlex.split(found)
+    against = shlex.split(next(word for word in words if word.startswith("against="))[len("against=") :])
+    assert against == ["command=python b.py --rate '1 2'", "seed=1"]

@@ -139,8 +139,20 @@ def alternating_command(a: Judgement, b: Judgement) -> str | None:
     gone = [
         f"{key}=null" for word in words_a if (key := word.partition("=")[0]) not in keys and key == "seed"
     ]
-    against = shlex.join([*changed, *gone] or words_a[:1])
-    return f"train-bench run {shlex.join([*words_a, f'against={against}', 'output=pair'])}"
+    against = " ".join(map(_typed, [*changed, *gone] or words_a[:1]))
+    return " ".join(["train-bench run", *map(_typed, words_a), f"against={_quoted(against)}", "output=pair"])
+
+
+def _typed(word: str) -> str:
+    """An override as it is typed, with its value in quotes where it needs them."""
+    name, sign, value = word.partition("=")
+    return f"{name}{sign}{_quoted(value)}"
+
+
+def _quoted(value: str) -> str:
+    if "'" not in value or set('"$`\\!') & set(value):
+        return shlex.quote(value)
+    return f'"{value}"'
 
 
 def _words(plan: Mapping[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from train_bench.compare.campaign_table import BASELINE, NOT_COMPARED, label_of
-from train_bench.compare.design import ALTERNATED, HISTORY, UNKNOWN
+from train_bench.compare.design import ALTERNATED, HISTORY, NOT_ALTERNATED, UNKNOWN
 from train_bench.compare.verdict import DRIFT, FAILURES, FASTER, LESS_OFTEN, MORE_OFTEN, SLOWER
 from train_bench.core.digits import distinct, significant
 from train_bench.core.escape import plain
@@ -205,7 +205,8 @@ def ratio_sentence(compared: Mapping[str, Any]) -> str:
     """The ratio of times with its confidence interval, without a verdict."""
     a, b = compared["a"]["label"], compared["b"]["label"]
     taken = _taken(compared, a, b)
-    return f"{taken[0].upper()}{taken[1:]}.{_drift(compared, with_command=False)}{_disturbance(compared)}"
+    drift = "" if compared["design"]["how"] == NOT_ALTERNATED else _drift(compared)  # the gate says it
+    return f"{taken[0].upper()}{taken[1:]}.{drift}{_disturbance(compared)}"
 
 
 def sentence(compared: Mapping[str, Any]) -> str:
@@ -263,7 +264,7 @@ def _counted(compared: Mapping[str, Any]) -> str:
     return f"{text}(p = {compared['verdict']['rank_p']:.2g})."
 
 
-def _drift(compared: Mapping[str, Any], *, with_command: bool = True) -> str:
+def _drift(compared: Mapping[str, Any]) -> str:
     """What the interval holds of the difference between two campaigns, and the command that removes it."""
     design = compared["design"]
     if design["how"] == ALTERNATED:
@@ -275,7 +276,7 @@ def _drift(compared: Mapping[str, Any], *, with_command: bool = True) -> str:
             f" The campaigns did not alternate; the interval holds the variance between {design['campaigns']} earlier "
             "campaigns of this machine."
         )
-    return f" {NOT_ALTERNATED_TEXT}" + (f" {alternating(design)}" if with_command else "")
+    return f" {NOT_ALTERNATED_TEXT} {alternating(design)}"
 
 
 def alternating(design: Mapping[str, Any]) -> str:
@@ -289,7 +290,11 @@ def alternating(design: Mapping[str, Any]) -> str:
 
 def _disturbance(compared: Mapping[str, Any]) -> str:
     disturbed = [side["label"] for side in (compared["a"], compared["b"]) if side["disturbed"]]
-    short = [side["label"] for side in (compared["a"], compared["b"]) if side["too_short_to_tell"]]
+    short = [
+        side["label"]
+        for side in (compared["a"], compared["b"])
+        if side["too_short_to_tell"] and not side["disturbed"]
+    ]
     known = f" The machine was disturbed in {' and '.join(disturbed)}." if disturbed else ""
     unknown = (
         f" Whether other processes disturbed {' and '.join(short)} is unknown: runs are too short to measure it."
