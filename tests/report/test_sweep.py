@@ -62,3 +62,11 @@ def test_a_job_without_a_run_that_reached_the_target_has_no_time():
 def test_jobs_that_ran_together_are_said_to_have_disturbed_each_other():
     assert "slow each other down" in shown(job(0, minutes=[0.3]), together=True)
     assert "slow each other down" not in shown(job(0, minutes=[0.3]))
+
+
+def test_a_job_whose_runs_failed_is_not_called_the_fastest():
+    lucky = job(0, minutes=[0.1, 0.2, 0.3])
+    lucky["score"]["runs"][2]["converged"] = False
+    text = " ".join(shown(lucky, job(1, minutes=[0.2, 0.3, 0.2])).split())
+    assert "was the fastest" not in text
+    assert "1 of 3 of job 0, so no job is called the fastest" in text

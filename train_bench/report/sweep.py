@@ -65,8 +65,14 @@ def time_of(job: Mapping[str, Any]) -> float | None:
     return statistics.fmean(known) if known else None
 
 
+def _failed(job: Mapping[str, Any]) -> int:
+    return sum(not (run["converged"] and run["compliant"]) for run in job["score"]["runs"])
+
+
 def _below(jobs: Sequence[Mapping[str, Any]], *, together: bool) -> Iterator[str]:
     """Definition of the minutes, and the faster job if they are comparable."""
+    if together and any(time_of(job) is not None for job in jobs):
+        yield f"Note: {DISTURBED}."
     timed = [(minutes, job) for job in jobs if (minutes := time_of(job)) is not None]
     if any(job["score"]["score_minutes"] is None for _, job in timed):
         yield "minutes: the score, else the mean of the runs that reached the target"
@@ -74,13 +80,23 @@ def _below(jobs: Sequence[Mapping[str, Any]], *, together: bool) -> Iterator[str
     if len(timed) > 1 and len(tasks) == 1:
         timed.sort(key=lambda one: one[0])
         (fastest, first), (slowest, last) = timed[0], timed[-1]
+        failed = {job["number"]: _failed(job) for _, job in timed}
+        if any(failed.values()):
+            listed = ", ".join(
+                f"{count} of {len(job['score']['runs'])} of job {job['number']}"
+                for _, job in timed
+                if (count := failed[job["number"]])
+            )
+            yield (
+                f"runs that did not reach the target or broke the rules: {listed}, so no job is called the fastest; "
+                "train-bench compare counts them."
+            )
+            return
         yield (
             f"job {first['number']} was the fastest: {fastest:.4f} min; job {last['number']} took "
             f"{distinct(slowest / fastest, 1.0)[0]} times as long. train-bench compare tests whether the difference is "
             "significant."
         )
-    if together and timed:
-        yield f"Note: {DISTURBED}."
 
 
 def _reasons(jobs: Sequence[Mapping[str, Any]]) -> Iterator[str]:

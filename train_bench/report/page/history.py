@@ -61,7 +61,17 @@ def data(
     columns = {
         name: [point[name] for _, point in points]
         for name in (
-            *("folder", "began", "ruleset", "batch_size", "revision", "host", "runs", "runs_required"),
+            *(
+                "folder",
+                "began",
+                "ruleset",
+                "batch_size",
+                "revision",
+                "host",
+                "runs",
+                "runs_required",
+                "failed",
+            ),
             *("score_minutes", "low_minutes", "high_minutes", "joules", "valid", "copy_of", "joined"),
         )
     }
