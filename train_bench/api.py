@@ -47,10 +47,10 @@ def judge(path: str | Path, *, ruleset: str | None = None) -> Judged:
 def compare(a: str | Path, b: str | Path, *, ruleset: str | None = None) -> Comparison:
     """Compare the times of two campaigns; ratios above 1 say that `b` is better."""
     from train_bench.campaign import ab
-    from train_bench.campaign.machine_history import machine_history
     from train_bench.compare import comparison
     from train_bench.judge.tree import judge_folder
     from train_bench.plan import definition, discover
+    from train_bench.store.machine_history import machine_history
 
     paths = ab.to_compare([Path(a), Path(b)])
     one, other = (
@@ -59,7 +59,8 @@ def compare(a: str | Path, b: str | Path, *, ruleset: str | None = None) -> Comp
         )
         for path in paths
     )
-    return comparison.compare_campaigns(str(paths[0]), one, str(paths[1]), other, machine_history())
+    history = machine_history(discover.store(None))
+    return comparison.compare_campaigns(str(paths[0]), one, str(paths[1]), other, history)
 
 
 def _typed(value: Any) -> str:

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from train_bench.report import findings, results_table
 from train_bench.report.console import print_line
-from train_bench.report.score_table import of_converged, summary
+from train_bench.report.score_table import failures_in_words, summary
 
 
 def entry(**changes):
@@ -129,8 +129,8 @@ def test_a_factor_that_the_round_does_not_apply_is_shown_as_such():
 
 def test_what_is_of_converged_runs_only_says_so():
     runs = [{"converged": True, "compliant": True}] * 4 + [{"converged": False, "compliant": True}]
-    assert of_converged({"runs": runs[:4]}) == ""
-    assert "; 1 of 5 runs failed: as the slowest, it is not in the mean" in of_converged({"runs": runs})
+    assert failures_in_words({"runs": runs[:4]}) == ""
+    assert "; 1 of 5 runs failed: as the slowest, it is not in the mean" in failures_in_words({"runs": runs})
 
 
 def finding_of(check, grade, file="result_0.txt"):

@@ -60,7 +60,7 @@ def summary(score: Mapping[str, Any]) -> list[str]:
     if score["olympic_minutes"] is not None:
         deviation = score["stdev_minutes"]
         spread = "" if deviation is None else f", standard deviation of the runs {deviation:.4f} min"
-        lines.append(f"olympic mean {score['olympic_minutes']:.4f} min{spread}{of_converged(score)}")
+        lines.append(f"olympic mean {score['olympic_minutes']:.4f} min{spread}{failures_in_words(score)}")
     rcp = score["rcp"]
     lines.append(f"RCP {rcp['verdict']}: {rcp['message']}")
     if score["seeds"] == "fixed":
@@ -178,7 +178,7 @@ def disturbance_in_words(score: Mapping[str, Any]) -> str | None:
     )
 
 
-def of_converged(score: Mapping[str, Any]) -> str:
+def failures_in_words(score: Mapping[str, Any]) -> str:
     """Which runs deviation, interval and samples to the target are of, where a run that makes the result failed."""
     runs = [run for run in score["runs"] if run.get("counted", True)]
     failed = sum(not (run["converged"] and run["compliant"]) for run in runs)

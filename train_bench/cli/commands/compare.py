@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.campaign import ab
-from train_bench.campaign.machine_history import machine_history
 from train_bench.cli import campaign_paths, result_output, shared_options
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import CANNOT_TELL, INVALID, VALID, fail, state
@@ -27,6 +26,7 @@ from train_bench.plan import definition, discover
 from train_bench.report import comparison as report
 from train_bench.report import gate as gate_report
 from train_bench.report.console import print_line
+from train_bench.store.machine_history import machine_history
 
 CODES = {gate.SLOWER: INVALID, gate.NOT_SLOWER: VALID, gate.CANNOT_TELL: CANNOT_TELL}
 
@@ -71,7 +71,7 @@ def _compare(options: argparse.Namespace, limit: float | None) -> int:
             limit,
             others=len(others),
             most_pairs=most,
-            design=design_of(first, other, machine_history()),
+            design=design_of(first, other, machine_history(discover.store(None))),
         )
         for path, other in zip(paths[1:], others, strict=True)
     ]
@@ -83,7 +83,9 @@ def _two(paths: Sequence[Path], judged: Sequence[Judgement], limit: float | None
     a, b = judged
     answers = []
     with contextlib.suppress(comparison.TooFewRuns) if limit is not None else contextlib.nullcontext():
-        compared = comparison.compare_campaigns(str(paths[0]), a, str(paths[1]), b, machine_history())
+        compared = comparison.compare_campaigns(
+            str(paths[0]), a, str(paths[1]), b, machine_history(discover.store(None))
+        )
         answers.append(
             report.in_sentences(
                 compared.as_json() | {"differences": differences_as_json(a, b)}, 1, gated=limit is not None
@@ -98,7 +100,9 @@ def _many(
     """The table of many campaigns, sorted and filtered as requested, and their comparisons in the order given."""
     names = list(map(str, paths))
     try:
-        rows = campaign_table.make_rows(names, judged, options.baseline, machine_history())
+        rows = campaign_table.make_rows(
+            names, judged, options.baseline, machine_history(discover.store(None))
+        )
     except RequestError:
         if limit is None:
             raise
@@ -278,7 +282,7 @@ def _page(judged: Sequence[Judgement], first: Sequence[str], options: argparse.N
                 prices={},
                 first=first,
                 baseline=options.baseline,
-                history=machine_history(),
+                history=machine_history(discover.store(None)),
                 gated=options.fail_if_slower is not None,
             ),
             rcp_folders=discover.rcp_folders(),

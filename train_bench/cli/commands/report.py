@@ -7,7 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from train_bench.campaign import status
-from train_bench.campaign.machine_history import machine_history
 from train_bench.cli import campaign_paths, judge_options, shared_options
 from train_bench.cli.arguments import Parser
 from train_bench.judge import summary
@@ -15,6 +14,7 @@ from train_bench.judge.tree import Judged
 from train_bench.plan import discover
 from train_bench.report.page import write
 from train_bench.report.page.facts import PageOptions, read_prices, refuse_unknown
+from train_bench.store.machine_history import machine_history
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
             summaries.append({"path": str(path), **summarised})
     expected = status.expected_ends(entry for _, tree in judged for entry in tree.entries)
     page_options = PageOptions(
-        prices=prices, summaries=summaries, expected=expected, history=machine_history()
+        prices=prices, summaries=summaries, expected=expected, history=machine_history(discover.store(None))
     )
     write.write(judged, options.to, options=page_options, rcp_folders=discover.rcp_folders())
     print(f"The report is in {options.to}.")

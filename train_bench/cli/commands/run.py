@@ -10,16 +10,17 @@ from typing import Any
 from rich.console import Console
 
 from train_bench.campaign import ab, finish, runner, start
-from train_bench.campaign.machine_history import machine_history
 from train_bench.cli import composing
 from train_bench.cli.composing import Answer
 from train_bench.cli.conclude import answer_of, say, show, unfinished, warn
 from train_bench.compare.comparison import compare_campaigns
 from train_bench.compare.differences import differences_as_json
 from train_bench.errors import RequestError
+from train_bench.plan import discover
 from train_bench.plan.request import Request
 from train_bench.report import comparison as report
 from train_bench.report.console import print_line
+from train_bench.store.machine_history import machine_history
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -70,7 +71,7 @@ def _compared(finished: Sequence[finish.Finished]) -> dict[str, Any]:
     a, b = (one.judgement for one in finished)
     try:
         compared = compare_campaigns(
-            str(a.location.folder), a, str(b.location.folder), b, machine_history()
+            str(a.location.folder), a, str(b.location.folder), b, machine_history(discover.store(None))
         ).as_json()
         compared["differences"] = differences_as_json(a, b)
     except RequestError as error:  # too few runs were requested, or converged

@@ -45,7 +45,7 @@ from train_bench.report.page.facts import Entry, PageOptions, entry_of, in_one_u
 from train_bench.report.page.figure import Figure, not_valid, standing
 from train_bench.report.profile import in_sentences, profiles_in_sentences
 from train_bench.report.review import NOT_CHECKED, distinct_names
-from train_bench.report.score_table import disturbance_in_words, factor_in_words, of_converged
+from train_bench.report.score_table import disturbance_in_words, factor_in_words, failures_in_words
 from train_bench.report.serving import cost_of_training, scenario_lines
 
 HERE = Path(__file__).parent
@@ -95,7 +95,7 @@ def page(
         standing=standing,
         factor_in_words=factor_in_words,
         disturbance_in_words=disturbance_in_words,
-        of_converged=of_converged,
+        failures_in_words=failures_in_words,
         **_drawing(),
     )
 

@@ -1,19 +1,17 @@
-"""Campaigns of this machine's store, for comparisons of campaigns that did not alternate."""
+"""Campaigns of a machine's store, for comparisons of campaigns that did not alternate."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from train_bench.compare.design import History
 from train_bench.errors import TrainBenchError
 from train_bench.judge.entry import Judgement
-from train_bench.plan import discover
 
 
-def machine_history(store: str | None = None) -> History:
-    """History of the store that a user names, by default that of the user's data folder. A store that is not there or
-    cannot be read shows none."""
-    path = discover.store(store)
+def machine_history(path: Path) -> History:
+    """History of the store at `path`. A store that is not there or cannot be read shows none."""
 
     def campaigns(judged: Judgement) -> Sequence[Sequence[float]]:
         if not path.is_file():
