@@ -67,13 +67,24 @@ def record_run() -> None:
 
 
 def record_compare() -> None:
-    """Two campaigns of the trainer, of which the second has a change."""
+    """Two campaigns of the trainer that take turns, of which the second has a change."""
     text = (WORK / "moons" / "train.py").read_text(encoding="utf-8")
     changed = text.replace("size=batch)", "size=batch) if samples else np.arange(batch)")
     (WORK / "changed.py").write_text(changed, encoding="utf-8")
-    if not (WORK / "other").exists():
-        recorded(("run", "benchmark=./moons", "output=other", "--", "python", "changed.py"), 100)
-    save("compare", ("compare", "mine", "other"), recorded(("compare", "mine", "other"), 90), 90)
+    if not (WORK / "pair").exists():
+        against = "against=command='python changed.py'"
+        words = (
+            "run",
+            "benchmark=./moons",
+            "seed=1",
+            against,
+            "output=pair",
+            "--",
+            "python",
+            "moons/train.py",
+        )
+        recorded(words, 100)
+    save("compare", ("compare", "pair"), recorded(("compare", "pair"), 90), 90)
 
 
 def record_trainer() -> None:

@@ -339,3 +339,24 @@ def test_options_that_contradict_each_other_are_refused(tmp_path, words, said):
     answer = typed("compare", *folders, *words)
     assert answer.returncode == 2
     assert said in answer.stderr
+
+
+def test_runs_without_any_variance_decide_nothing_and_say_so():
+    one = gate.against_one("A", score([0.0] * 5), "B", score([0.5] * 5, 1000), LIMIT)
+    assert one.verdict == gate.CANNOT_TELL
+    said = sentence(one.as_json(), "A", "B")
+    assert "the runs show no variance, so the confidence bounds are unknown" in said
+    assert "e+" not in said
+
+
+def test_a_gate_counts_failures_of_the_side_that_looks_slower_by_its_lucky_partner():
+    """A keeps three lucky runs of ten, so that B, all of whose runs reach the target, looks slower."""
+    a = score([0.0, 0.001, 0.002], without_time=7)
+    b = score([0.2 + at / 1000 for at in range(10)], 1000)
+    one = gate.against_one("A", a, "B", b, LIMIT)
+    assert (one.verdict, one.reason, one.failed) == (gate.CANNOT_TELL, "failures", ((7, 10), (0, 10)))
+    said = sentence(one.as_json(), "A", "B")
+    assert "a rank test that counts failures as slowest does not agree" in said
+    assert "7 of 10 of A" in said
+    both = gate.against_one("A", score([0.0, 0.001, 0.002]), "B", b, LIMIT)
+    assert both.verdict == gate.SLOWER

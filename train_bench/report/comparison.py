@@ -385,4 +385,8 @@ def _times(speedup: Mapping[str, float], a: str) -> str:
     """Ratio of times with its confidence interval, in digits that tell each of them from 1."""
     ratios = (1 / speedup["value"], 1 / speedup["high"], 1 / speedup["low"])
     value, low, high = (significant(ratio, 1.0, digits=3)[0] for ratio in ratios)
+    if speedup["low"] == speedup["high"]:
+        return (
+            f"{value} times as long as {a} (the runs show no variance, so the confidence interval is unknown)"
+        )
     return f"{value} times as long as {a} (95 % confidence interval {low} to {high})"

@@ -16,6 +16,9 @@ from train_bench.core.digits import significant
 from train_bench.report.comparison import NOT_ALTERNATED_TEXT, alternating
 from train_bench.report.console import print_line
 
+WIDEST = 1e100
+"""Bounds beyond this are those of runs without any variance."""
+
 
 def show(content: Mapping[str, Any], console: Console) -> None:
     """Print the verdicts, before everything else."""
@@ -71,6 +74,11 @@ def _verdict(gate: Mapping[str, Any], a: str, b: str) -> str:
         return (
             f"{b} is not slower than {a} by more than {100 * gate['limit']:g} %: it takes {estimate}; the "
             f"upper confidence bound ({high}) is {upper}.{_interim(gate)}"
+        )
+    if bounds["high"] > WIDEST:
+        return (
+            f"Undecided whether {question}: it takes {estimate}, but the runs show no variance, so the confidence bounds "
+            "are unknown. Run more seeds."
         )
     if gate["reason"] == DRIFT:
         return (
