@@ -77,8 +77,8 @@ def _verdict(gate: Mapping[str, Any], a: str, b: str) -> str:
         )
     if bounds["high"] > WIDEST:
         return (
-            f"Undecided whether {question}: it takes {estimate}, but the runs show no variance, so the confidence bounds "
-            "are unknown. Run more seeds."
+            f"Undecided whether {question}: it takes {estimate}, but the runs show no variance, so the confidence "
+            "bounds are unknown. Run more seeds."
         )
     if gate["reason"] == DRIFT:
         return (
