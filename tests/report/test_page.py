@@ -545,3 +545,22 @@ def test_time_and_energy_have_a_pareto_front_of_valid_entries_and_say_whose_ener
 
 def test_a_long_name_breaks_behind_its_signs_and_has_no_markup_of_its_own():
     assert write._breakable("<b>/a_b-c") == "&lt;b&gt;/<wbr>a_<wbr>b-<wbr>c"
+
+
+def test_headline_table_and_plot_have_one_unit_and_the_factor_is_explained(tmp_path):
+    folder = pages.mini(tmp_path / "campaign")
+    tree = judged(folder)
+    score = tree.entries[0].score
+    factored = dataclasses.replace(
+        tree.entries[0],
+        score=dataclasses.replace(score, score_minutes=1.25 * score.olympic_minutes, rcp_factor_applied=1.25),
+    )
+    text = page_of(folder, dataclasses.replace(tree, entries=(factored,)))
+    head = re.search(r'<p class="score">(.*?)</p>', text)[1]
+    assert re.sub(r"<[^>]*>", "", head).startswith(f"{60 * 1.25 * score.olympic_minutes:.2f} s")
+    assert "RCP factor 1.2500: the runs converged faster than the reference" in text
+    spread = figure(Read(text), "spread", "entry-0")
+    names = [trace["name"] for trace in spread["data"]]
+    assert spread["layout"]["yaxis"]["title"]["text"] == "seconds"
+    assert any(name.startswith("olympic mean") for name in names)
+    assert any(name.endswith("with the RCP factor") and " s," in name for name in names)
