@@ -37,6 +37,7 @@ from train_bench.compare.verdict import (
 )
 from train_bench.errors import RequestError
 from train_bench.judge.tree import judge_folder
+from train_bench.report.comparison import scores_in_words
 
 INF = math.inf
 
@@ -337,3 +338,12 @@ def test_the_command_that_alternates_has_the_options_of_both(one, other, command
     words = shlex.split(found)
     against = shlex.split(next(word for word in words if word.startswith("against="))[len("against=") :])
     assert against == ["command=python b.py --rate '1 2'", "seed=1"]
+
+
+def test_scores_beside_a_ratio_are_reconciled_with_it():
+    a = {"label": "A", "score_minutes": 0.5945, "olympic_minutes": 0.5199, "rcp_factor": 0.5945 / 0.5199}
+    b = {"label": "B", "score_minutes": 0.6451, "olympic_minutes": 0.6451, "rcp_factor": 1.0}
+    [line] = scores_in_words(a, b)
+    assert "A 0.5945 = 0.5199 x 1.1435, B 0.6451." in line
+    assert "the ratios above are of times as measured" in line
+    assert scores_in_words(a, b | {"score_minutes": None}) == []

@@ -341,11 +341,11 @@ def _times(verdict: Verdict, kind: Type, nodes: Sequence[Node], known: Known | N
                 )
                 break
         else:
-            if bounds and usual.highest <= WIDEST_BOUND and (longer := best / usual.centre) > usual.assumed:
+            if bounds and usual.highest <= WIDEST_BOUND and (excess := best / usual.centre) > usual.assumed:
                 verdict.doubt(
                     [node.name],
                     "slow",
-                    f"Undecided whether {node.name} is slow: it takes {longer - 1:.0%} longer than others of its type. "
+                    f"Undecided whether {node.name} is slow: it takes {excess - 1:.0%} longer than others of its type. "
                     f"Nodes vary by {usual.assumed - 1:.0%}; only the noise of these times ({_trainings(nodes)} of "
                     f"each node) excuses more. Repeat on idle nodes, with more --repeats.",
                 )

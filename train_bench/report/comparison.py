@@ -324,7 +324,7 @@ def explanation(compared: Mapping[str, Any]) -> list[str]:
             lines.append(
                 "The difference in samples to the target is not significant: its 95 % confidence interval includes 1."
             )
-    lines += filter(None, (score_in_words(compared["a"]), score_in_words(compared["b"])))
+    lines += scores_in_words(compared["a"], compared["b"])
     for side in (compared["a"], compared["b"]):
         lines += dependence(side)
         if side["failed"]:
@@ -346,15 +346,20 @@ def explanation(compared: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def score_in_words(side: Mapping[str, Any]) -> str:
-    """How the score of a side follows from its times, where an RCP factor applies; empty elsewhere."""
-    score, mean, factor = side["score_minutes"], side["olympic_minutes"], side["rcp_factor"]
-    if score is None or mean is None or factor is None or factor <= 1:
-        return ""
-    return (
-        f"The score of {side['label']}, {score:.4f} min, is the olympic mean {mean:.4f} min times the RCP factor "
-        f"{factor:.4f}; the ratios above are of times as measured, without it."
-    )
+def scores_in_words(*sides: Mapping[str, Any]) -> list[str]:
+    """How the scores of both sides follow from their times, and why their ratio is another one; none without."""
+    parts = []
+    for side in sides:
+        score, mean, factor = side["score_minutes"], side["olympic_minutes"], side["rcp_factor"]
+        if score is None or mean is None or factor is None:
+            return []
+        made = f" = {mean:.4f} x {distinct(factor, 1.0, decimals=4)[0]}" if factor > 1 else ""
+        parts.append(f"{side['label']} {score:.4f}{made}")
+    return [
+        f"Scores in min: {', '.join(parts)}. A score is the mean without the fastest and the slowest run, times the "
+        "RCP factor where one is stated; the ratios above are of times as measured, by geometric means of all compared "
+        "runs."
+    ]
 
 
 def dependence(side: Mapping[str, Any]) -> list[str]:
