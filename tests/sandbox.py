@@ -44,7 +44,8 @@ def enter() -> Path:
 
 def environment(before: Mapping[str, str], folder: Path) -> dict[str, str]:
     """The variables of a session in `folder` that was started with those of `before`."""
-    cache = Path(before.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    home = before.get("HOME") or Path.home()
+    cache = Path(before.get("XDG_CACHE_HOME") or Path(home, ".cache"))
     return {
         **{name: value for name, value in before.items() if KEPT.fullmatch(name)},
         **homes(folder),

@@ -53,6 +53,15 @@ def test_programs_find_nothing_of_the_user_but_where_programs_are(tmp_path):
     assert seen["NUMBA_CACHE_DIR"] == str(tmp_path / "numba"), "the user's cache cannot be written"
 
 
+def test_what_takes_long_to_compile_is_kept_in_the_home_of_the_user_who_starts_the_session(tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    for user in ({**USER, "HOME": str(home), "XDG_CACHE_HOME": ""}, {"HOME": str(home)}):
+        seen = sandbox.environment(user, tmp_path / "session")
+        assert Path(seen["NUMBA_CACHE_DIR"]).is_relative_to(home / ".cache")
+        assert Path(seen["TORCH_EXTENSIONS_DIR"]).is_relative_to(home / ".cache")
+
+
 def test_a_test_has_a_home_and_a_working_folder_outside_the_checkout():
     assert Path.home().is_relative_to(sandbox.enter())
     assert not Path.cwd().is_relative_to(sandbox.ROOT)
