@@ -38,6 +38,17 @@ def test_clipping_limits_the_global_norm_of_the_gradient():
     assert (model.weight.detach() - before).norm().item() == pytest.approx(0.5, rel=1e-3)
 
 
+def test_the_norm_of_fp16_gradients_is_clipped_without_their_loss_scale():
+    parallel = alone(precision=Precision.fp16)
+    model = torch.nn.Linear(4, 1, bias=False)
+    before = model.weight.detach().clone()
+    wrapped = parallel.wrap(model, torch.optim.SGD(model.parameters(), lr=1.0))
+    with parallel.forward():
+        parallel.backward(wrapped(torch.full((1, 4), 0.25)).float().sum() / 2)
+    parallel.step(clip_norm=0.5)
+    assert (model.weight.detach() - before).norm().item() == pytest.approx(0.25, rel=1e-3)
+
+
 def test_a_step_that_overflows_in_fp16_is_skipped_and_says_so():
     parallel = alone(precision=Precision.fp16)
     model = torch.nn.Linear(4, 1)

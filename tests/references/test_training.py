@@ -109,6 +109,17 @@ def test_it_learns_counts_and_names_its_parameters() -> None:
     task.close()
 
 
+def test_the_seed_of_a_run_decides_its_initial_weights() -> None:
+    def drawn(seed: int) -> Tensor:
+        task = Task(Config())
+        torch.manual_seed(3)
+        task.build(seed, OneRank())
+        return torch.cat([weight.flatten() for weight in weights(task)])
+
+    assert torch.equal(drawn(1), drawn(1))
+    assert not torch.equal(drawn(1), drawn(2))
+
+
 def test_micro_batches_add_up_to_the_global_batch() -> None:
     ends = []
     for steps in (1, 2, 4):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from train_bench.errors import LaunchError
+from train_bench.errors import LaunchError, WriteError
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 from train_bench.run import events
@@ -84,4 +84,15 @@ def test_the_value_of_an_evaluation_is_logged_in_full(tmp_path):
     )
     assert (first["value"], first["metadata"]["epoch_num"]) == (0.123456789012345, 1.5)
     assert (second["key"], second["value"], second["metadata"]["epoch_num"]) == ("steps", 7, 1.5)
+    log.close()
+
+
+def test_a_line_that_is_written_in_part_ends_the_run(tmp_path, monkeypatch):
+    log = Log(tmp_path / "log", lambda: 0)
+    file = log._witness._file
+    monkeypatch.setattr(
+        log._witness, "_file", SimpleNamespace(write=lambda line: file.write(line[:-5]), close=file.close)
+    )
+    with pytest.raises(WriteError, match="No space is left"):
+        log.init_start()
     log.close()
