@@ -51,9 +51,3 @@ def test_other_values_of_a_key_leave_the_events_as_they_were():
         len(KEYS) - 1,
     ]
     assert list(events) == LISTED
-
-
-def test_the_first_time_that_goes_backwards_is_found():
-    assert Events(LISTED).first_backwards() is None
-    assert Events([*LISTED, *LISTED]).first_backwards() == len(LISTED)
-    assert Events().first_backwards() is None

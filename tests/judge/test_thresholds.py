@@ -207,7 +207,7 @@ def speeds_of_runs(_: Path, ratio: float) -> bool:
     """The fastest run was this many times as fast as the slowest, and no process took anything."""
     speeds = enumerate((100.0, 100.0, 100 * ratio))
     runs = [replace(GOOD, index=at, processor_lost=0.0, samples_per_second=speed) for at, speed in speeds]
-    return ranks.disturbance(runs) is not None
+    return ranks.disturbance(runs, runs) is not None
 
 
 def lost_share(_: Path, share: float) -> bool:
@@ -215,7 +215,7 @@ def lost_share(_: Path, share: float) -> bool:
     lost = replace(GOOD, processor_lost=share)
     log = SimpleNamespace(events=events(("processor_wait", {"lost": share, "seconds": 60.0})))
     found = any(True for _ in ranks._disturbed(lost, log, MINI, planned=True))  # type: ignore[arg-type]
-    assert found is (ranks.disturbance([lost]) is not None)
+    assert found is (ranks.disturbance([lost], [lost]) is not None)
     return found
 
 

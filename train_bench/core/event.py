@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, compress, islice
-from operator import eq, lt
+from itertools import chain, compress
+from operator import eq
 from types import MappingProxyType
 from typing import Any, NamedTuple, overload
 
@@ -133,11 +133,6 @@ class Events(Sequence[Event]):
             value if known == key else own for known, own in zip(self._keys, self._values, strict=True)
         ]
         return other
-
-    def first_backwards(self) -> int | None:
-        """Position of the first event whose time is before that of the event above it."""
-        backwards = map(lt, islice(self._times, 1, None), self._times)
-        return next((at for at, earlier in enumerate(backwards, start=1) if earlier), None)
 
     def _event(self, at: int) -> Event:
         value: Any = self._values[at]

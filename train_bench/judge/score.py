@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.judge.checks import verified
+from train_bench.judge.checks.clock import TIME
 from train_bench.judge.checks.ending import STATUS
 from train_bench.judge.checks.ranks import disturbance
+from train_bench.judge.checks.witnesses import CLOCK
 from train_bench.judge.compliance import RunVerdict
 from train_bench.judge.finding import BREAKS
 from train_bench.judge.null_reasons import add_null_reasons
@@ -224,7 +226,7 @@ def make_score(
         weak=weak,
         rcp_factor_applied=factor if known else None,
         score_minutes=olympic * factor if known else weak.minutes if weak is not None else None,
-        disturbed=disturbance(records),
+        disturbed=disturbance(records, _timed_well(records, verdicts)),
         verified=verified.in_a_sentence(records),
         valid=None if single else not reasons and not broken,
         reasons=(_single_log(rules, verdicts),) if single else (*reasons, *broken),
@@ -267,6 +269,17 @@ def _weak_scaling_sentence(weak: WeakScaling | None) -> list[str]:
 def counts(verdict: RunVerdict, rules: BenchmarkRules) -> bool:
     """True if the time of a run counts, False if it counts as a failed run."""
     return verdict.converged and (verdict.compliant or rules.strict)
+
+
+def _timed_well(records: Sequence[RunRecord], verdicts: Sequence[RunVerdict]) -> list[RunRecord]:
+    """Runs that count and whose clocks hold: no other says anything of their speeds."""
+    return [
+        record
+        for record, verdict in zip(records, verdicts, strict=True)
+        if verdict.converged
+        and verdict.compliant
+        and not any(finding.check in (TIME, CLOCK) for finding in verdict.findings)
+    ]
 
 
 def _dropped(times: Sequence[float], drop: int) -> set[int]:

@@ -98,9 +98,9 @@ def _disturbed(record: RunRecord, log: Log, rules: BenchmarkRules, *, planned: b
     )
 
 
-def disturbance(records: Sequence[RunRecord]) -> str | None:
+def disturbance(records: Sequence[RunRecord], timed: Sequence[RunRecord]) -> str | None:
     """Sentence for the score on CPU time that other processes took, else on runs of very different speeds;
-    None if both are within their bounds."""
+    None if both are within their bounds. Speeds are those of the runs that count and whose clocks hold (`timed`)."""
     lost = {
         record.index: record.processor_lost
         for record in records
@@ -112,7 +112,7 @@ def disturbance(records: Sequence[RunRecord]) -> str | None:
             f"Disturbed: other processes took up to {_percent(max(lost.values()))} of the ranks' CPU demand "
             f"(runs {runs})."
         )
-    speeds = {record.index: speed for record in records if (speed := record.samples_per_second or 0) > 0}
+    speeds = {record.index: speed for record in timed if (speed := record.samples_per_second or 0) > 0}
     slowest, fastest = min(speeds.values(), default=0.0), max(speeds.values(), default=0.0)
     if not SPEED_BOUND * slowest < fastest < NO_DISTURBANCE * slowest:
         return None

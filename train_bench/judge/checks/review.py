@@ -12,6 +12,7 @@ from typing import Any
 from train_bench.core.digits import distinct
 from train_bench.core.event import Event
 from train_bench.judge.checks.case import LogCase
+from train_bench.judge.checks.clock import APART_MS, check_clock, timed
 from train_bench.judge.checks.ending import status_in_words
 from train_bench.judge.finding import BREAKS, REVIEW, SLOW, Finding, finding
 from train_bench.logs.log import Log
@@ -23,9 +24,9 @@ from train_bench.rules.ruleset import BenchmarkRules
 
 TRAINED = frozenset({"block_stop", "epoch_stop", "eval_stop", "eval_accuracy"})
 TRAINING = TRAINED | {"block_start", "epoch_start", "eval_start"}
-
-APART_MS = 1000
-"""In official rounds, whose logs several processes write, their clocks may differ by so much."""
+ENDS = frozenset({"block_stop", "epoch_stop", "eval_stop"})
+EVALUATES = frozenset({"eval_start", "eval_stop", "eval_accuracy"})
+POSITIONS = ("epoch_num", "samples_count", "step_num")
 
 SHORTEST_MINUTES = 1 / 60
 """No published result of any round is as short: opening the data and starting the ranks takes longer."""
@@ -38,7 +39,7 @@ def review(case: LogCase) -> list[Finding]:
         *_another_benchmark(record, rules),
         *_warm_caches(record, log, rules),
         *initialisation(record, rules),
-        *_out_of_order(record, log, rules),
+        *check_clock(record, log, rules),
         *_no_time(record, log, rules),
         *_outside(record, log, rules),
         *_blocks(record, log, rules),
@@ -77,18 +78,6 @@ def initialisation(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding
         yield finding(record, rules, "init", message, key="init_stop", value=record.init_minutes)
 
 
-def _out_of_order(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
-    at = log.events.first_backwards()
-    if at is None:
-        return
-    before, event = log.events[at - 1], log.events[at]
-    message = (
-        f"{event.key} is logged at {event.time_ms} ms, {before.time_ms - event.time_ms} ms before the "
-        f"line above it; timestamps go backwards, so the time cannot be trusted."
-    )
-    yield finding(record, rules, "time", message, line=event.line, key=event.key, value=event.time_ms)
-
-
 def _no_time(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
     """Missing or implausible time. A run without a time, or whose time holds no training, is no result in any round.
     One that is only very short is for review: nothing in its log gives the speed of its system."""
@@ -104,7 +93,7 @@ def _no_time(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Fin
             message = "run_start and run_stop have the same time; run_stop has to be after run_start."
         yield finding(record, rules, "no_time", message, key="run_stop", value=record.minutes, grade=BREAKS)
         return
-    start_ms, stop_ms = _timed(record)
+    start_ms, stop_ms = timed(record)
     trained = not TRAINED.isdisjoint(log.events.keys)
     if trained and not any(start_ms <= event.time_ms <= stop_ms for event in log.events.of(*TRAINED)):
         message = (
@@ -118,21 +107,23 @@ def _no_time(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Fin
 
 
 def _outside(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
-    """Training and evaluation outside of `run_start` to `run_stop`. Before `run_start` there is none in any round;
-    after `run_stop` they are for review, because some references evaluate saved weights after the clock (BERT,
-    Minigo)."""
+    """Training and evaluation outside of `run_start` to `run_stop`. Before `run_start` there is none in any round,
+    except for an evaluation of the weights that no sample has trained, which is for review; after `run_stop` they are
+    for review, because some references evaluate saved weights after the clock (BERT, Minigo). An interval that began
+    on the clock may end a moment after it: `run_stop` is logged within it."""
     if record.started_ms is None or record.minutes is None:
         return
     reported = set()
-    start_ms, stop_ms = _timed(record)
+    start_ms, stop_ms = timed(record)
     for event in log.events.of(*TRAINING):
-        if start_ms <= event.time_ms <= stop_ms:
+        ends = event.key in ENDS and 0 <= event.time_ms - stop_ms <= APART_MS
+        if start_ms <= event.time_ms <= stop_ms or ends:
             continue
         when = "before run_start" if event.time_ms < start_ms else "after run_stop"
-        if when in reported:
+        early = record.started_ms - event.time_ms > APART_MS and not _is_of_untrained_weights(event)
+        if (when, early) in reported:
             continue
-        reported.add(when)
-        early = record.started_ms - event.time_ms > APART_MS
+        reported.add((when, early))
         message = (
             f"{event.key} has a time {when}; training and evaluation lie between run_start and run_stop."
         )
@@ -148,10 +139,10 @@ def _outside(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Fin
         )
 
 
-def _timed(record: RunRecord) -> tuple[int, int]:
-    """Start and stop of a run that has a time, in milliseconds."""
-    started_ms = record.started_ms or 0
-    return started_ms, started_ms + round((record.minutes or 0.0) * 60_000)
+def _is_of_untrained_weights(event: Event) -> bool:
+    """True of an evaluation at sample, step and epoch 0."""
+    positions = [event.metadata[name] for name in POSITIONS if name in event.metadata]
+    return event.key in EVALUATES and bool(positions) and all(position == 0 for position in positions)
 
 
 def _blocks(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
