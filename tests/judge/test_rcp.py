@@ -220,6 +220,46 @@ def test_a_pruned_point_is_as_slow_as_it_says():
     assert rcp.verdict(points, rules, 64, [22] * 5).slower
 
 
+def late(others, size, mean, batch_size, seen):
+    """Verdict on runs that all converge as `seen`, with a late point among the others."""
+    rules = ruleset.load("training-6.0.0").benchmark("llama31_8b")
+    made = [rcp.Point(batch_size=at, mean=needs, deviation=0.1, count=20) for at, needs in others]
+    added = rcp.Point(batch_size=size, mean=mean, deviation=0.1, count=20, late=True)
+    return rcp.verdict([added, *made], rules, batch_size, [seen] * rules.runs)
+
+
+def test_a_late_point_below_all_others_decides_at_its_own_size_alone():
+    """At 16 the others know no mean; the point there admits, scales and refuses."""
+    others = ((32, 20.0), (64, 24.0))
+    assert late(others, 16, 18.0, 16, 18.5).verdict == "pass"
+    assert late(others, 16, 18.0, 16, 20.0).factor == 1.0
+    assert late(others, 16, 18.0, 16, 18.0 / 1.001).factor == pytest.approx(1.001)
+    assert late(others, 16, 18.0, 16, 17.0).verdict == "fail"
+    assert late(others, 16, 18.0, 24, 18.5).verdict == "missing"
+    assert late(others, 16, 30.0, 24, 20.0).upper_bound < 21
+    assert late(others, 16, 18.0, 48, 22.0).mean == 22.0
+
+
+def test_a_late_point_between_others_changes_no_factor_and_admits_at_its_own_size():
+    others = ((16, 16.0), (64, 24.0))
+    assert late(others, 32, 17.0, 32, 18.6).factor == pytest.approx((16 + 8 / 3) / 18.6)
+    assert late(others, 32, 17.0, 32, 17.0).verdict == "pass"
+    assert late(others, 32, 17.0, 32, 16.0).verdict == "fail"
+    assert late(others, 32, 17.0, 40, 17.5).verdict == "fail"
+
+
+ADMITTED_AT_16 = (159744.0, 161280.0, 162816.0, 170496.0, 173568.0)
+"""Means of accepted entries of llama31_8b in 5.1 below the bound at batch size 32."""
+
+
+@pytest.mark.parametrize("mean", ADMITTED_AT_16)
+def test_accepted_entries_at_the_size_of_a_late_point_pass(mean):
+    rules = ruleset.load("training-5.1.0").benchmark("llama31_8b")
+    decided = rcp.verdict(rcp.load(rules, ()), rules, 16, [mean] * rules.runs)
+    assert decided.verdict == "pass"
+    assert decided.factor == pytest.approx(max(1.0, 161109.33333333334 / mean))
+
+
 def test_a_little_faster_is_normalised(ours):
     verdict = judged(ours, [9.9] * 5)
     assert verdict.verdict == "pass"

@@ -53,7 +53,8 @@ LARGEST_BATCH_SIZE = 2**53
 class Point:
     """Convergence of the reference at one batch size; `count` is its number of runs, `values` the progress to the
     target of each in the benchmark's unit, and `seeds` theirs if they are known. `file` is that of a point that did
-    not come with train_bench or the package, `program` the user's own program that made it."""
+    not come with train_bench or the package, `program` the user's own program that made it. A `late` one came when its
+    round had been judged: it takes no part at other batch sizes."""
 
     batch_size: int
     mean: float
@@ -64,6 +65,7 @@ class Point:
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
     file: str | None = None
     program: str | None = None
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +96,8 @@ def load(rules: BenchmarkRules, rcp_folders: Sequence[Path]) -> tuple[Point, ...
     <folder>/<round>/<reference>.json of each of `rcp_folders`; the first counts if several have a batch size, and
     none of too few runs takes the place of another. A benchmark's folder gives points of that benchmark alone. Empty
     without points."""
-    absent = {size for erratum in rules.errata for size in erratum.without_points}
-    theirs = official(rules)
+    late = {size for erratum in rules.errata for size in erratum.late_points}
+    theirs = tuple(replace(point, late=point.batch_size in late) for point in official(rules))
     known = {point.batch_size for point in theirs}
     ours: list[Point] = []
     for folder in rcp_folders:
@@ -108,7 +110,7 @@ def load(rules: BenchmarkRules, rcp_folders: Sequence[Path]) -> tuple[Point, ...
         ours += [point for point in read if point.batch_size not in known]
         known |= {point.batch_size for point in read if not _has_too_few(point, rules)}
     hidden = [point for point in ours if _has_too_few(point, rules) and point.batch_size in known]
-    points = [point for point in (*ours, *theirs) if point.batch_size not in absent and point not in hidden]
+    points = [point for point in (*ours, *theirs) if point not in hidden]
     return tuple(sorted(points, key=lambda point: point.batch_size))
 
 
@@ -239,8 +241,9 @@ def prune(points: Sequence[Point]) -> tuple[Point, ...]:
 
 def used(points: Sequence[Point], rules: BenchmarkRules) -> tuple[Point, ...]:
     """Points that a submission is compared with, by batch size: of those that count, the ones that pruning leaves, or
-    all of them if the round does not prune. Of several at a batch size the first counts."""
-    counted = points_that_count(points, rules)
+    all of them if the round does not prune. Of several at a batch size the first counts. No late points: they stand for
+    their own batch size alone."""
+    counted = tuple(point for point in points_that_count(points, rules) if not point.late)
     if rules.rcp_pruned:
         return prune(counted)
     first = {point.batch_size: point for point in reversed(counted)}
@@ -369,7 +372,8 @@ def highest_mean_at(points: Sequence[Point], rules: BenchmarkRules, batch_size: 
     slow as it says. Of several at a batch size the slowest counts. Below all points the smallest stands in: a
     smaller batch needs no more epochs.
     """
-    slowest = {point.batch_size: point for point in sorted(points, key=lambda point: point.mean)}
+    there = [point for point in points if not point.late or point.batch_size == batch_size]
+    slowest = {point.batch_size: point for point in sorted(there, key=lambda point: point.mean)}
     higher = min((size for size in slowest if size >= batch_size), default=None)
     if higher is None:
         return None
@@ -409,7 +413,20 @@ def official_verdict(
 
 
 def _decided(points: Sequence[Point], rules: BenchmarkRules, batch_size: int, mean: float) -> RcpVerdict:
-    """Comparison with the point at a batch size, between two, or with the smallest."""
+    """Comparison with the point at a batch size, between two, or with the smallest. A late point at that batch size
+    decides where the others have none at or below it, or refuse the mean."""
+    decided = _decided_by_others(points, rules, batch_size, mean)
+    late = [point for point in points if point.late and point.batch_size == batch_size]
+    below = any(point.batch_size <= batch_size for point in used(points, rules))
+    if not late or (below and decided.verdict == PASS):
+        return decided
+    source = f"point at batch size {batch_size}, which came when the round had been judged"
+    return _compared(late[0], late[0].count - 2 * rules.drop, mean, rules, source)
+
+
+def _decided_by_others(
+    points: Sequence[Point], rules: BenchmarkRules, batch_size: int, mean: float
+) -> RcpVerdict:
     kept = used(points, rules)
     exact = [point for point in kept if point.batch_size == batch_size]
     lower = [point for point in kept if point.batch_size < batch_size]

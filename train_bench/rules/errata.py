@@ -15,7 +15,7 @@ FILE = Path(__file__).parent / "errata.yaml"
 
 FIELDS = {
     *("id", "why", "rounds", "benchmarks", "waived", "if_logged", "written_twice", "repeated"),
-    *("seeds", "mixed", "without_points", "rcp_crashes", "fixed", "section"),
+    *("seeds", "mixed", "late_points", "rcp_crashes", "fixed", "section"),
 }
 
 
@@ -31,7 +31,7 @@ class Erratum:
     repeated: tuple[str, ...]
     seeds_for_review: bool
     mixed_batch_sizes: bool
-    without_points: tuple[int, ...]
+    late_points: tuple[int, ...]
     rcp_crashes: bool
     fixed: tuple[tuple[str, tuple[str, ...]], ...]
     section: str
@@ -70,7 +70,7 @@ def _erratum(row: dict[str, Any]) -> Erratum:
         repeated=tuple(row.get("repeated", ())),
         seeds_for_review=row.get("seeds") == "review",
         mixed_batch_sizes=row.get("mixed") == "allowed",
-        without_points=tuple(row.get("without_points", ())),
+        late_points=tuple(row.get("late_points", ())),
         rcp_crashes=row.get("rcp_crashes", False),
         fixed=tuple((key, tuple(map(str, allowed))) for key, allowed in row.get("fixed", {}).items()),
         section=row.get("section", "Hyperparameters"),
