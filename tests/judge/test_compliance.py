@@ -52,7 +52,7 @@ BAD = {
     "bad_block_left_open": {"block_stop", "eval_start", "run_stop", "end"},
     "bad_evaluation_left_open": {"eval_stop", "run_stop", "end"},
     "bad_evaluation_inside_block": {"eval_start", "eval_accuracy", "block_stop", "end"},
-    "bad_run_start_twice": {"run_start", "time"},
+    "bad_run_start_twice": {"restarted"},
     "bad_run_stop_twice": {"run_stop", "time"},
 }
 
@@ -369,7 +369,9 @@ def trained_before_the_start(events):
 def test_a_run_without_time_or_with_training_before_it_is_no_result_in_any_round(change, rules):
     assert timed(list, MINI).compliant
     findings = [
-        finding for finding in timed(change, rules).findings if finding.check in ("no_time", "outside")
+        finding
+        for finding in timed(change, rules).findings
+        if finding.check in ("no_time", "outside", "restarted")
     ]
     assert any(finding.grade == BREAKS for finding in findings)
 

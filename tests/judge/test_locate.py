@@ -138,3 +138,43 @@ def test_different_runs_are_no_twins(tmp_path):
     folder = write(tmp_path / "logs", [f"result_{at}.txt" for at in range(5)])
     judged = judge_folder(folder, ruleset_name="mini-1.0", rcp_folders=[tmp_path])
     assert not [one for one in judged.findings if one.check in ("twins", "bypass", "format")]
+
+
+MLLOG_LINE = (
+    ':::MLLOG {"namespace": "", "time_ms": 1, "event_type": "POINT_IN_TIME", "key": "seed", "value": 1}\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        (
+            "slurm-1234.out",
+            "srun: job 7\n" + MLLOG_LINE,
+            r"slurm-1234.out has :::MLLOG lines: judge one by itself",
+        ),
+        ("run_1.log", "x" * 10**6 + MLLOG_LINE, r"run_1.log has :::MLLOG lines"),
+        ("train.err", MLLOG_LINE, r"train.err has :::MLLOG lines"),
+        (
+            "run_1.log",
+            ":::MLPv0.5.0 resnet 1541 (a.py:1) run_start",
+            r"run_1.log has :::MLP lines.*before 1.0",
+        ),
+        (
+            "mlperf_log_summary.txt",
+            "=====\nMLPerf Results Summary\n=====",
+            r"mlperf_log_detail.txt beside it",
+        ),
+    ],
+)
+def test_a_folder_without_result_files_is_looked_into(tmp_path, name, content, said):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(NoLogs, match=said):
+        find(tmp_path, "training-6.0.0")
+
+
+def test_a_folder_with_other_texts_has_no_logs_yet(tmp_path):
+    (tmp_path / "notes.out").write_text("nothing\n")
+    (tmp_path / "README.md").write_text(MLLOG_LINE)
+    with pytest.raises(NoLogs, match=r"no result_.* yet"):
+        find(tmp_path, "training-6.0.0")

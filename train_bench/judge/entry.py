@@ -19,6 +19,7 @@ from train_bench.judge.checks.campaign_checks import Changes, redefined_values
 from train_bench.judge.checks.case import EntryCase, ProgramFacts
 from train_bench.judge.checks.planned import Planned, planned_of
 from train_bench.judge.checks.submission import stated_divisions
+from train_bench.judge.checks.text_numbers import TEXT
 from train_bench.judge.compliance import RunVerdict, judge_run, judge_together, with_findings
 from train_bench.judge.energy import Energy, kept_energy_or_reason
 from train_bench.judge.finding import BREAKS, REVIEW, Finding
@@ -300,6 +301,8 @@ def _rcp_test(
     ]
     broken = sum(verdict.converged and not counts(verdict, rules) for verdict in verdicts)
     compared = rcp.verdict(case.points, rules, common_batch_size(records, rules), convergences, broken)
+    if compared.message.startswith(rcp.UNKNOWN_BATCH_SIZE):
+        compared = replace(compared, message=_unknown_batch_size(verdicts) or compared.message)
     unplaced = sum(
         verdict.converged and counts(verdict, rules) and record.convergence is None
         for record, verdict in zip(records, verdicts, strict=True)
@@ -314,6 +317,13 @@ def _rcp_test(
     if rules.counted in ("epoch_num", "samples_count") or not counted:
         return compared
     return replace(compared, message=f"{compared.message}; progress was read from {' and '.join(counted)}")
+
+
+def _unknown_batch_size(verdicts: Sequence[RunVerdict]) -> str | None:
+    """Reason why the batch size of the runs is not known, where they have it as text."""
+    findings = [one for verdict in verdicts for one in verdict.findings]
+    said = [one.message for one in findings if one.check == TEXT and one.key == "global_batch_size"]
+    return said[0].removesuffix(".") if said else None
 
 
 def common_batch_size(records: Sequence[RunRecord], rules: BenchmarkRules) -> int | None:

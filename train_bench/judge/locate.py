@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,6 +41,12 @@ NO_LOGS = (".json", ".html", ".htm", ".yaml", ".yml", ".csv", ".md", ".py", ".db
 """Ends of names of files that are no logs."""
 
 ARCHIVES = (*PACKED, ".7z", ".rar", ".tar", ".tgz")
+
+MLLOG, MLPV, LOADGEN = b":::MLLOG ", b":::MLP", b"MLPerf Results Summary"
+"""Texts by which a file of any name is known as a log, as one of a round before 1.0, and as LoadGen's summary."""
+
+MOST_FILES, READ_BYTES = 500, 2**16
+"""Files of other names that are looked into, and bytes of the beginning and of the end of each."""
 
 # Where a campaign keeps the logs of repeated runs: `failed/result_RUN_ATTEMPT.txt` next to its plan.
 REPEATED, ATTEMPT = "failed", re.compile(r"result_\d+_\d+\.txt")
@@ -180,12 +188,54 @@ def _alike(path: Path) -> str:
             f"; {_first(path, flat)} have folders in their names, written with \\: unpack the archive again by a "
             "program that makes folders of them, as unzip and 7z do"
         )
-    if meant := [file for file in named if ALIKE.search(file.name.casefold())]:
+    meant = [file for file in named if ALIKE.search(file.name.casefold())]
+    misspelt = [file for file in meant if file.name.casefold().startswith("result")]
+    if not misspelt and (content := _by_content(path, named)):
+        return content
+    if meant:
         packed = "unpack them, and " if meant[0].suffix.casefold() in PACKED else ""
         return f"; {_first(path, meant)} may be meant: {packed}name the logs result_0.txt, result_1.txt, ..."
     if archives := [file for file in named if file.name.casefold().endswith(ARCHIVES)]:
         return f"; {_first(path, archives)} may have some: unpack them"
     return " yet"
+
+
+def _by_content(path: Path, named: Sequence[Path]) -> str | None:
+    """Files without the name of a log that hold one: MLLOG lines of any name, lines of the format before 1.0, and the
+    summary of a LoadGen test without its detail."""
+    found: dict[bytes, list[Path]] = {}
+    candidates = [file for file in named if file.suffix.casefold() not in NO_LOGS]
+    for file in candidates[:MOST_FILES]:
+        if file.is_file() and (token := _token_of(file)) is not None:
+            found.setdefault(token, []).append(file)
+    if logs := found.get(MLLOG):
+        one = plain(shlex.quote(str(logs[0])))
+        return (
+            f"; {_first(path, logs)} {'has' if len(logs) == 1 else 'have'} :::MLLOG lines: judge one by itself "
+            f"(train-bench judge {one}), or name the logs of an entry result_0.txt, "
+            "result_1.txt and so on"
+        )
+    if older := found.get(MLPV):
+        return (
+            f"; {_first(path, older)} {'has' if len(older) == 1 else 'have'} :::MLP lines, the format of the rounds "
+            "before 1.0, which are not judged"
+        )
+    if summaries := found.get(LOADGEN):
+        return (
+            f"; {_first(path, summaries)} is the summary of a LoadGen test: put its mlperf_log_detail.txt beside it, "
+            "by which the test is judged"
+        )
+    return None
+
+
+def _token_of(file: Path) -> bytes | None:
+    """What the beginning and the end of a file say of its kind; None for any other or one that cannot be read."""
+    with contextlib.suppress(OSError), file.open("rb") as opened:
+        text = opened.read(READ_BYTES)
+        opened.seek(max(opened.tell(), file.stat().st_size - READ_BYTES))
+        text += opened.read(READ_BYTES)
+        return next((token for token in (MLLOG, MLPV, LOADGEN) if token in text), None)
+    return None
 
 
 def _first(path: Path, found: Sequence[Path]) -> str:

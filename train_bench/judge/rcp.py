@@ -42,6 +42,8 @@ TOO_FEW = "a reference point of your own needs twice the runs of a result, so th
 
 PASS, FAIL, MISSING, NONE, CRASH = "pass", "fail", "missing", "none", "crash"
 
+UNKNOWN_BATCH_SIZE = "the batch sizes of the logs differ or are missing"
+
 # What the official checker counts a run as that did not converge, in any unit.
 FAILED = 1e9
 
@@ -323,9 +325,7 @@ def _verdict(
         )
         return RcpVerdict(verdict=NONE, message=message, factor=1.0)
     if batch_size is None:
-        return RcpVerdict(
-            verdict=MISSING, message="the batch sizes of the logs differ or are missing", factor=1.0
-        )
+        return RcpVerdict(verdict=MISSING, message=UNKNOWN_BATCH_SIZE, factor=1.0)
     if len(convergences) <= 2 * rules.drop:
         message = f"too few runs to compare: {len(convergences)}"
         return RcpVerdict(verdict=MISSING, message=message, factor=1.0)

@@ -20,6 +20,9 @@ GRADES = {
 }
 
 
+OWN_ROUNDS = "mini-"
+
+
 def show(judged: Mapping[str, Any], console: Console) -> None:
     """One entry with all findings of every run, several entries with their kinds of findings counted."""
     entries = judged["entries"]
@@ -34,6 +37,8 @@ def show(judged: Mapping[str, Any], console: Console) -> None:
             print_line(console, f"  [{finding['check']}, {GRADES[finding['grade']]}] {finding['message']}")
         for line in summary({**entry, **_without_findings(entry)}):
             print_line(console, line)
+        if (official := package_checker_in_words(entry)) is not None:
+            print_line(console, official)
         _show_opinions(entry, console)
         if len(entries) > 1:
             print_line(console, "")
@@ -99,6 +104,23 @@ def _show_kinds(entry: Mapping[str, Any], console: Console) -> None:
                     console,
                     f"  [{check}, {GRADES[grade]}] {files} of {len(entry['runs'])} logs, {place}: {first['message']}",
                 )
+
+
+def package_checker_in_words(entry: Mapping[str, Any]) -> str | None:
+    """Verdict of the official package checker on the entry, with its reasons; None where it judges none: rounds of our
+    own, a single log."""
+    official = entry.get("official_verdict")
+    if not official or entry["valid"] is None or entry["ruleset"].startswith(OWN_ROUNDS):
+        return None
+    reasons = "; ".join(official.get("reasons", ()))
+    if official.get("accepted") is None:
+        return f"Official package checker: no verdict ({reasons})." if reasons else None
+    if not official["accepted"]:  # the sentence of a valid one says so
+        return None if entry["valid"] else f"The official package checker refuses this entry: {reasons}."
+    refused = len(official.get("refused", ()))
+    files = "" if not refused else f"; {refused} of {len(entry['runs'])} files do not comply, and as many may"
+    bypassed = "".join(f"; bypassed: {check}" for check in official.get("bypassed", ()))
+    return f"The official package checker accepts this entry{files}{bypassed}."
 
 
 def _show_opinions(entry: Mapping[str, Any], console: Console) -> None:

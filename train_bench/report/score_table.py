@@ -127,11 +127,17 @@ def _verdict(score: Mapping[str, Any]) -> str:
     """VALID, and what it does not cover: convergence and machine."""
     review = ["slower convergence than the reference"] if score["rcp"]["slower"] else []
     review += ["disturbed machine"] if score["disturbed"] is not None else []
+    official = score.get("official_verdict") or {}
+    valid = "VALID"
+    if official.get("accepted") is False:
+        valid = (
+            f"VALID by the rules; the official package checker refuses it: {'; '.join(official['reasons'])}"
+        )
     if review:
-        return f"VALID; for review: {', '.join(review)}"
+        return f"{valid}; for review: {', '.join(review)}"
     if score["rcp"]["verdict"] == "none":
-        return f"VALID; {score['rcp']['message']}"
-    return "VALID"
+        return f"{valid}; {score['rcp']['message']}"
+    return valid
 
 
 def _score(score: Mapping[str, Any]) -> str:

@@ -36,6 +36,7 @@ from train_bench.judge.checks.rules_text import check_rules_text
 from train_bench.judge.checks.samples import check_samples
 from train_bench.judge.checks.seed import check_seed
 from train_bench.judge.checks.submission import check_scaling, check_submission_files
+from train_bench.judge.checks.text_numbers import check_text_numbers
 from train_bench.judge.checks.twins import check_twins
 from train_bench.judge.checks.unverifiable import check_program_keys, check_program_log, check_ran_as_planned
 from train_bench.judge.checks.witnesses import check_parent_clock, check_rank_clock
@@ -50,6 +51,7 @@ LOG_CHECKS: tuple[Callable[[LogCase], Iterable[Finding]], ...] = (
     check_format,
     check_rule_files,
     check_rules_text,
+    check_text_numbers,
     check_seed,
     review,
     check_plausible,

@@ -48,6 +48,15 @@ issued, not as they end, have no such median."""
 SHORTEST_STEP_SECONDS = 1.0
 
 
+def restart_lines(log: Log) -> list[int]:
+    """Lines of `run_start` of a run that was started again after it had trained; empty for other runs, also for those
+    whose start several processes log."""
+    stop = log.events.first("run_stop")
+    starts = [event.line for event in log.events.of("run_start") if stop is None or event.line < stop.line]
+    trained = (event.line for event in log.events.of("block_stop", "epoch_stop", "eval_stop", *EVALUATION))
+    return starts if any(starts[0] < line < starts[-1] for line in trained if starts) else []
+
+
 def check_clock(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
     """Findings on the clock of a log."""
     yield from _late_start(record, log, rules)

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from train_bench.core.escape import plain
 from train_bench.core.event import Event
 from train_bench.judge.checks.case import LogCase
+from train_bench.judge.checks.clock import restart_lines
 from train_bench.judge.finding import BREAKS, REVIEW, SLOW, Finding, finding
 from train_bench.logs.log import Problem, Remark, first_naming, names, no_event
 from train_bench.logs.record import DIED, SUCCESS
 
 STATUS = "status"
+RESTARTED = "restarted"
 
 EMPTY = hashlib.sha256().hexdigest()
 
@@ -66,6 +68,8 @@ def check_one_run(case: LogCase) -> list[Finding]:
     stops = list(log.events.of("run_stop"))
     ends = [event.line for event in stops]
     starts = [event.line for event in log.events.of("run_start")]
+    if restarted := restart_lines(log):
+        return [_restarted(case, restarted), *_two_ends(case, stops)]
     if len(starts) < 2 or not ends or starts[-1] < ends[0]:
         return _two_ends(case, stops)
     lines = " and ".join(map(str, starts[:2]))
@@ -73,6 +77,22 @@ def check_one_run(case: LogCase) -> list[Finding]:
         f"The file has the logs of {len(starts)} runs (run_start in lines {lines}); keep one run in a file."
     )
     return [finding(record, rules, "several_runs", message, line=starts[1], key="run_start", grade=BREAKS)]
+
+
+def _restarted(case: LogCase, starts: Sequence[int]) -> Finding:
+    """A run that was started again in its own log. Its time is that of the last start, which is not all of it."""
+    begun = [event.line for event in case.log.events.of("init_start")]
+    first = f"init_start in lines {_and(begun)}, " if len(begun) > 1 else ""
+    message = (
+        f"This log has {len(starts)} starts ({first}run_start in lines {_and(starts)}): the run was restarted in the "
+        "same file. A run has one start; run it again as a whole."
+    )
+    return finding(case.record, case.rules, RESTARTED, message, line=starts[1], key="run_start", grade=BREAKS)
+
+
+def _and(lines: Sequence[int]) -> str:
+    *before, last = map(str, lines[:MOST_LINES])
+    return f"{', '.join(before)} and {last}" if before else last
 
 
 def _two_ends(case: LogCase, stops: Sequence[Event]) -> list[Finding]:

@@ -12,7 +12,7 @@ from typing import Any
 from train_bench.core.digits import distinct
 from train_bench.core.event import Event
 from train_bench.judge.checks.case import LogCase
-from train_bench.judge.checks.clock import APART_MS, check_clock, timed
+from train_bench.judge.checks.clock import APART_MS, check_clock, restart_lines, timed
 from train_bench.judge.checks.ending import status_in_words
 from train_bench.judge.finding import BREAKS, REVIEW, SLOW, Finding, finding
 from train_bench.logs.log import Log
@@ -111,7 +111,7 @@ def _outside(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Fin
     except for an evaluation of the weights that no sample has trained, which is for review; after `run_stop` they are
     for review, because some references evaluate saved weights after the clock (BERT, Minigo). An interval that began
     on the clock may end a moment after it: `run_stop` is logged within it."""
-    if record.started_ms is None or record.minutes is None:
+    if record.started_ms is None or record.minutes is None or restart_lines(log):
         return
     reported = set()
     start_ms, stop_ms = timed(record)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from train_bench.judge.checks.case import LogCase
+from train_bench.judge.checks.clock import restart_lines
 from train_bench.judge.finding import BREAKS, WAIVED, Finding
 from train_bench.logs.record import SUCCESS, RunRecord
 from train_bench.rules.checks import Failure, waived_by
@@ -20,14 +21,21 @@ AFTER_THE_END = frozenset(
 )
 
 
+STARTS = frozenset({"init_start", "init_stop", "run_start"})
+"""Keys whose rules a second start breaks, which has a finding of its own."""
+
+
 def check_rule_files(case: LogCase) -> list[Finding]:
     """Every broken rule but that of the target, which decides about convergence."""
     record, log, rules, failures = case.record, case.log, case.rules, case.failures
     logged = log.events.keys
+    repeated = STARTS if restart_lines(log) else frozenset()
     return [
         broken_rule(record.file, failure, rules, logged)
         for failure in failures
-        if failure.kind != "target" and not _follows_from_death(record, failure)
+        if failure.kind != "target"
+        and not _follows_from_death(record, failure)
+        and failure.key not in repeated
     ]
 
 

@@ -6,9 +6,11 @@ not expect; the seed checker takes whatever converts to a number; the compliance
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from train_bench.core.event import Event, raw_metadata
@@ -176,12 +178,14 @@ def seed_problems(names: Sequence[str], logs: Sequence[OfficialLog]) -> list[str
     first: dict[tuple[Any, Any, int], str] = {}
     for name, log in zip(names, logs, strict=True):
         twice = [seed for seed in log.seeds if first.setdefault(seed, name) != name]
-        again = len(set(log.seeds)) < len(log.seeds)
-        if twice or again:
-            where = (
-                "twice on the same source line" if again else "that another file logs on the same source line"
+        again = next((seed for seed, count in Counter(log.seeds).items() if count > 1), None)
+        if again is not None:
+            reasons.append(f"seed {again[2]} twice in {Path(name).name}, logged by one source line")
+            break
+        if twice:
+            reasons.append(
+                f"seed {twice[0][2]} in {Path(first[twice[0]]).name} and {Path(name).name}, logged by one source line"
             )
-            reasons.append(f"{name} logs a seed {where}")
             break
     return reasons
 
