@@ -20,6 +20,7 @@ from train_bench.campaign.hosts import HostsFile
 from train_bench.core import begun_plans, files, rank_messages
 from train_bench.core.event import Event
 from train_bench.core.job import OF_ONE_JOB, WEIGHTS, Job
+from train_bench.core.usual_cause import usual_cause
 from train_bench.energy.meter import Meter, discard_readings, parse_options
 from train_bench.errors import Interrupted, LaunchError, RequestError
 from train_bench.judge.live import LiveCheck
@@ -365,9 +366,9 @@ def end_leftovers(job: Job) -> None:
 
 def _stopped(job: Job, failure: str, *, total: int) -> str:
     return (
-        f"Run {job.index + 1} of {total} failed: {failure.removesuffix('.')}. Output of its ranks is in "
-        f"{job.ranks_folder}. Finished runs stay; train-bench run resume={job.folder} continues and counts "
-        "this run as failed; add retry_failed=true to repeat it."
+        f"Run {job.index + 1} of {total} failed: {failure.removesuffix('.')}. {usual_cause(failure)}"
+        f"Output of its ranks is in {job.ranks_folder}. Finished runs stay; train-bench run "
+        f"resume={job.folder} continues and counts this run as failed; add retry_failed=true to repeat it."
     )
 
 

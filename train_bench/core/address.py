@@ -18,6 +18,11 @@ def refuse_address(option: str, address: str, port_option: str | None = None) ->
         if port_option is None:
             return f"{option} is {address}; it takes an address without a port: {option}={host}."
         return f"{option} is {address}; the port belongs in {port_option}: type {option}={host} {port_option}={port}."
+    if "%" in address and _is_address(address.partition("%")[0]):
+        return (
+            f"{option} is {address}, an address with a zone, which torchrun does not take; give the name of the host, "
+            "or an address that needs no zone (ip -6 addr show scope global)."
+        )
     if _is_address(address):
         return None
     return (
@@ -29,7 +34,7 @@ def _is_address(address: str) -> bool:
     if NAME.fullmatch(address):
         return True
     try:
-        ipaddress.ip_address(address.partition("%")[0])
+        ipaddress.ip_address(address)
     except ValueError:
         return False
     return True

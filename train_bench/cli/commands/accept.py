@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import ipaddress
 import itertools
 import json
 import re
@@ -46,7 +47,7 @@ from train_bench.report.console import print_line
 from train_bench.report.page.write import write_acceptance
 from train_bench.rules import ruleset
 
-NAME = re.compile(r"([\w][\w.@-]*)(?::([\w.:-]+))?")
+NAME = re.compile(r"([\w][\w.@-]*)(?::(?:\[([\w.:-]+)\]|([\w.:-]+)))?")
 
 USUAL_NOISE = {"processors": 0.04, "accelerators": 0.01}
 """Least deviation of ln(time) that is believed of machines that are alike, unless `--noise` says it: virtual machines
@@ -158,15 +159,26 @@ def _refuse(options: argparse.Namespace, overrides: Sequence[str]) -> None:
         raise RequestError("A fleet is checked by one benchmark at a time; leave --multirun out.")
 
 
+def _is_ipv6(word: str) -> bool:
+    try:
+        return ipaddress.ip_address(word).version == 6 and "%" not in word
+    except ValueError:
+        return False
+
+
 def _nodes(words: Sequence[str]) -> list[Node]:
     nodes = []
     for word in words:
+        address = word.removeprefix("[").removesuffix("]")
+        if _is_ipv6(address):
+            nodes.append(Node(name=address, address=address))
+            continue
         named = NAME.fullmatch(word)
         if named is None:
             raise RequestError(
-                f"'{word}' is no node; give NAME or NAME:ADDRESS of letters, digits and . _ - @."
+                f"'{word}' is no node; give NAME, NAME:ADDRESS or an IPv6 address, of letters, digits and . _ - @ :."
             )
-        nodes.append(Node(name=named[1], address=named[2] or named[1].rpartition("@")[2]))
+        nodes.append(Node(name=named[1], address=named[2] or named[3] or named[1].rpartition("@")[2]))
     names = [node.name for node in nodes]
     if not names or len(set(names)) < len(names):
         raise RequestError(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from train_bench.core.escape import plain
 from train_bench.core.event import Event
+from train_bench.core.usual_cause import usual_cause
 from train_bench.judge.checks.case import LogCase
 from train_bench.judge.checks.clock import restart_lines
 from train_bench.judge.finding import BREAKS, REVIEW, SLOW, Finding, finding
@@ -26,7 +27,8 @@ def check_end(case: LogCase) -> list[Finding]:
     """Processes that died, or a log without run_stop: the run counts as not converged."""
     record, rules = case.record, case.rules
     if record.deaths:
-        message = f"The run's processes died: {'; '.join(record.deaths).removesuffix('.')}."
+        died = "; ".join(record.deaths).removesuffix(".")
+        message = f"The run's processes died: {died}. {usual_cause(died)}".rstrip()
         return [finding(record, rules, "died", message, grade=SLOW)]
     if record.status == DIED:
         message = "There is no run_stop: the log was cut off, and the run counts as not converged."

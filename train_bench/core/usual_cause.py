@@ -1,0 +1,21 @@
+"""Usual causes of the signals by which the kernel ends processes."""
+
+from __future__ import annotations
+
+USUAL = {
+    "SIGKILL": (
+        "The kernel sends SIGKILL where memory is short: look at memory.events of the job's cgroup (oom_kill) and at "
+        "dmesg; a batch system sends it at a limit."
+    ),
+    "SIGBUS": (
+        "SIGBUS usually means that /dev/shm or a full disk has no space for a mapped file: look at df /dev/shm "
+        "(containers: --shm-size), and at num_workers of data loaders."
+    ),
+}
+
+
+def usual_cause(death: str) -> str:
+    """Sentence on the usual cause of a death that names such a signal, with a space behind it; empty for others."""
+    if "inject_faults" in death:
+        return ""
+    return next((f"{said} " for name, said in USUAL.items() if f"killed by {name}" in death), "")
