@@ -10,7 +10,7 @@ import pytest
 from tests.command_line import train_bench
 from tests.serving.recorded_tests import in_detail
 from train_bench.errors import LogError, UnknownName
-from train_bench.serving import loadgen_log
+from train_bench.serving import loadgen_log, rounds
 from train_bench.serving.folders import DETAIL, find_tests
 from train_bench.serving.judge import judge_folder
 
@@ -340,3 +340,36 @@ def test_the_verb_judges_a_folder_of_loadgen_tests(recorded):
     assert answer.returncode == 1
     assert "LoadGen says INVALID; its trace gives INVALID." in answer.stdout
     assert "0 of 1 tests are valid." in answer.stdout
+
+
+PERCENTILES = {"Server": 0.5, "SingleStream": 0.5, "MultiStream": 0.9}
+
+
+@pytest.mark.parametrize("scenario", PERCENTILES)
+def test_a_test_is_judged_at_the_percentile_of_the_rules(copied, scenario):
+    folder, lower = copied / scenario / RUN, PERCENTILES[scenario]
+    before = judged(folder, "inference-6.1")
+    assert "target_latency_percentile" not in " ".join(one.message for one in before.findings)
+    in_detail("effective_target_latency_percentile", str(lower))(folder)
+    (free, held) = (judged(folder, name) for name in (None, "inference-6.1"))
+    said = [one for one in held.findings if "target_latency_percentile" in one.message]
+    assert [(one.check, one.grade) for one in said] == [("rules", "breaks")]
+    assert f"target_latency_percentile is {lower:g}; at least" in said[0].message
+    assert "rules" in {one.check for one in free.findings if one.grade == "review"}
+    assert held.value == free.value == before.value
+
+
+def test_a_bound_that_a_lower_percentile_of_the_log_holds_is_not_kept(copied):
+    folder = copied / "Server" / RUN
+    trace = loadgen_log.read(folder)
+    middle = int(sorted(trace.queries.latency_ns)[int(0.9 * len(trace.queries))])
+    in_detail("effective_target_latency_ns", str(middle))(folder)
+    in_detail("effective_target_latency_percentile", "0.5")(folder)
+    assert "latency_bound" in broken(judged(folder, "inference-6.1"))
+    assert "latency_bound" in broken(judged(folder))
+
+
+def test_models_may_have_percentiles_of_their_own():
+    models = rounds.load("inference-6.0").models
+    named = {name: dict(one.percentiles) for name, one in models.items() if one.percentiles}
+    assert named == {"pointpainting": {"SingleStream": 0.999}}

@@ -114,7 +114,7 @@ def check_conditions(test: LoadGenTest, trace: Verdict) -> Iterator[CheckResult]
             f"The test had {trace.queries} queries of {samples} samples; at least {least_queries} queries of "
             f"{least_samples} samples.",
         )
-    percentile = float(settings["effective_target_latency_percentile"])
+    percentile = trace.percentile
     if trace.latency_bound_met is False:
         bound = float(settings["effective_target_latency_ns"]) / 1e6
         yield (
@@ -200,6 +200,16 @@ def check_answers(test: LoadGenTest) -> Iterator[CheckResult]:
     empty = sum(not data for data in test.answers.data)
     if empty:
         yield "answers", BREAKS, f"{empty} of {len(test.answers.data)} answers are empty."
+
+
+def check_percentile(test: LoadGenTest, rules: Round | None, percentile: float) -> Iterator[CheckResult]:
+    """Percentile that the test was given, against the one that it is judged at."""
+    if test.mode == PERFORMANCE and test.percentile < percentile:
+        yield (
+            "rules",
+            REVIEW if rules is None else BREAKS,
+            f"target_latency_percentile is {test.percentile:g}; at least {percentile:g} in {test.scenario}.",
+        )
 
 
 def check_rules(test: LoadGenTest, rules: Round, model: str | None) -> Iterator[CheckResult]:

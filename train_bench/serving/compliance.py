@@ -68,7 +68,7 @@ def _speeds(
 
 def _rate(test: LoadGenTest) -> float | None:
     """Queries or samples per second, by the trace or, without one, as logged; of a latency its inverse."""
-    trace = loadgen_verdict.recompute(test)
+    trace = loadgen_verdict.recompute(test, test.strictest_percentile)
     value = test.logged_value if trace is None else trace.value
     if not value:
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -163,9 +164,10 @@ def _judge(
     if rules is None or model not in rules.models:
         model = None if rules is None else rules.model_of(test.folder)
     name = str(test.folder.relative_to(root)) if test.folder != root else root.name
-    trace = loadgen_verdict.recompute(test)
+    percentile = test.strictest_percentile if rules is None else rules.percentile(test, model)
+    trace = loadgen_verdict.recompute(test, percentile)
     logged = test.values.get("result_validity")
-    said = _said(test, trace, rules, model, tests)
+    said = chain(checks.check_percentile(test, rules, percentile), _said(test, trace, rules, model, tests))
     return TestJudgement(
         file=name,
         scenario=test.scenario,
@@ -199,7 +201,8 @@ def _said(
         if trace is not None:
             for check, grade, message in checks.check_conditions(test, trace):
                 yield check, _grade(test, rules, check, grade), message
-            yield from checks.check_logged_results(test, trace)
+            as_logged = loadgen_verdict.recompute(test, test.percentile)
+            yield from checks.check_logged_results(test, as_logged or trace)
             yield from checks.check_times(test)
         else:
             yield from checks.check_logged_verdict(test)

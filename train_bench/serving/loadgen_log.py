@@ -54,6 +54,9 @@ METRICS = {
 }
 """Key of the metric of each scenario."""
 
+PERCENTILES = {"SingleStream": 0.9, "MultiStream": 0.99, "Server": 0.99}
+"""Percentile of the latencies of a scenario, whether it is the metric or has a bound. Offline has none."""
+
 LARGEST_SUMMARY_BYTES = 2**20
 LARGEST_LINE_BYTES = 2**20
 """An answer of an image segmentation is a volume; a line of a trace has 200 bytes."""
@@ -133,6 +136,16 @@ class LoadGenTest:
         """Metric of the scenario as the detail log has it; None where it has no positive one."""
         value = self.values.get(METRICS[self.scenario])
         return float(value) if _is_number(value) and value else None
+
+    @property
+    def percentile(self) -> float:
+        """Percentile of latencies that the test was given."""
+        return float(self.settings["effective_target_latency_percentile"])
+
+    @property
+    def strictest_percentile(self) -> float:
+        """Percentile without a round that names one: that of the scenario, or a higher one of the log."""
+        return max(self.percentile, PERCENTILES.get(self.scenario, 0.0))
 
     @property
     def token_latencies(self) -> bool:

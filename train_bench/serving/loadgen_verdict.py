@@ -19,7 +19,8 @@ NANOSECONDS = 1e9
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """Conditions of a valid test; None where the scenario has no such condition. `value` is the metric of the scenario,
-    None where there is none. `results` are the values that LoadGen logs, by their keys."""
+    None where there is none. `percentile` is that of the bound and of latencies as metrics. `results` are the values
+    that LoadGen logs, by their keys."""
 
     min_duration_met: bool
     min_queries_met: bool
@@ -28,6 +29,7 @@ class Verdict:
     seconds: float
     queries: int
     value: float | None
+    percentile: float
     results: Mapping[str, Any]
 
     @property
@@ -43,9 +45,9 @@ class Verdict:
         )
 
 
-def recompute(test: LoadGenTest) -> Verdict | None:
-    """The verdict of a performance test by its trace; None without a sample in a trace, and where the bounds are on the
-    latencies of tokens."""
+def recompute(test: LoadGenTest, percentile: float) -> Verdict | None:
+    """The verdict of a performance test by its trace, at a percentile that the rules name; None without a sample in a
+    trace, and where the bounds are on the latencies of tokens."""
     queries, settings = test.queries, test.settings
     if test.mode != PERFORMANCE or queries is None or not len(queries) or test.token_latencies:
         return None
@@ -56,7 +58,6 @@ def recompute(test: LoadGenTest) -> Verdict | None:
     results: dict[str, Any] = {"result_query_count": count} | _latency_results(
         latencies, "latency_ns", "latency_ns"
     )
-    percentile = float(settings["effective_target_latency_percentile"])
     bound_met = stopped = None
     if scenario == "Offline":
         seconds = float(latencies[-1]) / NANOSECONDS
@@ -94,6 +95,7 @@ def recompute(test: LoadGenTest) -> Verdict | None:
         seconds=seconds,
         queries=count,
         value=value,
+        percentile=percentile,
         results=results,
     )
     results |= {

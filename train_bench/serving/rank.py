@@ -265,7 +265,8 @@ class _Session:
             "window_ms": [begin_ms, end_ms],
             "processor_wait": processors.gather(self._parallel, used),
         }
-        return loadgen_verdict.recompute(loadgen_log.read(place))
+        test = loadgen_log.read(place)
+        return loadgen_verdict.recompute(test, test.percentile)
 
     def _expected_rate(self, task: ServesSamples) -> float:
         """Samples a second in the batches of this scenario or, of streams, queries, by a few answers."""

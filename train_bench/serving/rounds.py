@@ -12,6 +12,7 @@ import yaml
 
 from train_bench.errors import UnknownName
 from train_bench.serving.compliance import OFFICIAL_TOLERANCE
+from train_bench.serving.loadgen_log import PERCENTILES, LoadGenTest
 
 MINI_ROUND = "mini-serving-1.0"
 """Round of the weights that a campaign has kept."""
@@ -21,7 +22,7 @@ SEEDS = ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRules:
-    """Numbers of one model; None where the round has none."""
+    """Numbers of one model; None where the round has none. `percentiles` are those that are not `PERCENTILES`."""
 
     samples: int
     loaded_samples: int
@@ -30,6 +31,7 @@ class ModelRules:
     server_latency_ns: int | None = None
     compliance: tuple[str, ...] = ()
     scenarios: tuple[str, ...] = ()
+    percentiles: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,11 @@ class Round:
     weights: int = 0
     quality: float = 0.0
     min_queries: Mapping[str, int] = field(default_factory=dict)
+
+    def percentile(self, test: LoadGenTest, model: str | None) -> float:
+        """Percentile at which a test is judged."""
+        named = {} if model is None or model not in self.models else self.models[model].percentiles
+        return named.get(test.scenario) or PERCENTILES.get(test.scenario, test.percentile)
 
     def model_of(self, folder: Path) -> str | None:
         """Model that the folders of a submission name: `results/SYSTEM/MODEL/SCENARIO/...`; the innermost one."""
