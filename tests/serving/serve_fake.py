@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from tests.judge.campaigns import LOGS, MINI
+from tests.judge.campaigns import MINI, log_text
 from tests.run.fakes import FakeTask, job
 from tests.serving.short_rules import QUALITY
 from train_bench.campaign.kept_weights import kept_runs
@@ -226,8 +226,9 @@ def make_run(folder, index):
     """One run: weights of its own, its log, which names them, and their verification. Returns its job."""
     weights = folder / "weights" / f"run_{index}.safetensors"
     save_file({"shift": torch.ones(1) + 10 * index}, weights)
-    log = (LOGS / "good.txt").read_text().replace('"value": 0.999', f'"value": {QUALITY!r}')
-    event = json.loads(re.search(r":::MLLOG (.*data_fingerprint.*)", log)[1])
+    log = in_twelve_epochs(log_text("good", index=index)).replace('"value": 0.999', f'"value": {QUALITY!r}')
+    log = log.replace('"value": 0.5,', f'"value": {0.5 + index / 100},')
+    event = json.loads(re.findall(r":::MLLOG (.*)", log)[-1])
     event |= {"key": "kept_weights", "value": {"files": {weights.name: files.digest(weights)}}}
     path = folder / f"result_{index}.txt"
     path.write_text(f"{log}:::MLLOG {json.dumps(event)}\n")
@@ -238,6 +239,26 @@ def make_run(folder, index):
         benchmark=MINI.name,
         target=MINI.target,
         config={"ruleset": MINI.ruleset},
+    )
+
+
+def in_twelve_epochs(log):
+    """A log of as many epochs as the reference convergence points have: its second one is there ten times."""
+    head, second, last = re.split(r"(?m)^(?=.*block_start.*first_epoch_num\": [23])", log)
+    epochs = [second] + [_later(second, number) for number in range(1, 10)]
+    third, end = re.split(r"(?m)^(?=.*run_stop)", _later(last, 9))
+    return head + "".join(epochs) + third + _later(end, 0, -9).replace('"trained": 2752', '"trained": 10816')
+
+
+def _later(lines, epochs, back=0):
+    """Lines, so many epochs of 2.3 s later."""
+
+    def number(found):
+        return f"{found[1]}{int(found[2]) + epochs}"
+
+    lines = re.sub(r'("(?:first_)?epoch_num": )(\d+)', number, lines)
+    return re.sub(
+        r'("time_ms": )(\d+)', lambda found: f"{found[1]}{int(found[2]) + 2300 * (epochs + back)}", lines
     )
 
 

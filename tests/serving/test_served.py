@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 
 from tests import needs
+from tests.judge.campaigns import MINI, plan
+from tests.judge.campaigns import campaign as judge_campaign
 from tests.serving import serve_fake, short_rules
 from tests.serving.recorded_tests import in_detail
 from tests.serving.serve_fake import OtherData, ServedTask, campaign
 from tests.serving.short_rules import QUALITY
 from tests.serving.test_judge import in_summary, without_slow_ones
 from train_bench.check.one_rank import OneRank
+from train_bench.cli.commands import judge
 from train_bench.core import files
 from train_bench.errors import LaunchError, LogError
 from train_bench.report.page import write
@@ -417,3 +420,106 @@ def test_a_result_that_no_version_has_written_is_refused_in_a_sentence(tmp_path,
     (tmp_path / RESULT).write_text(content)
     with pytest.raises(LogError, match=r"serving\.json"):
         judge_folder(tmp_path, None)
+
+
+@pytest.fixture(scope="module")
+def of_two_runs(tmp_path_factory):
+    """A sound result of two runs, to be read only."""
+    needs.package("mlperf_loadgen")
+    with pytest.MonkeyPatch.context() as patched:
+        short_rules.patch(patched, weights=2)
+        yield serve_fake.serve(tmp_path_factory.mktemp("two"), ServedTask, patched, runs=2)
+
+
+@pytest.fixture
+def two(of_two_runs, tmp_path, monkeypatch):
+    short_rules.patch(monkeypatch, weights=2)
+    return Path(shutil.copytree(of_two_runs, tmp_path / "served"))
+
+
+def again(folder):
+    """Let run 1 be run 0 once more, in all files."""
+    shutil.rmtree(folder / "run_1")
+    ignored = shutil.ignore_patterns("TEST*")
+    shutil.copytree(folder / "run_0", folder / "run_1", ignore=ignored)
+
+    def change(content):
+        content["runs"][1] = content["runs"][0] | {"index": 1}
+        for name in [name for name in content["tests"] if name.startswith("run_1")]:
+            content["tests"][name] = content["tests"][name.replace("run_1", "run_0", 1)] | {"run": 1}
+        for scenario in content["scenarios"].values():
+            scenario["quality"]["1"], scenario["quantised"]["1"] = scenario["quality"]["0"], ""
+
+    in_result(change)(folder)
+    renamed(folder)
+
+
+def scaled(folder):
+    """Let the trace of run 1 be that of run 0, 3 % slower."""
+    again(folder)
+    trace = folder / "run_1" / "Offline" / "performance" / "run_1" / "mlperf_log_trace.json"
+    text = re.sub(
+        r'"complete_ns":(\d+)',
+        lambda found: f'"complete_ns":{round(int(found[1]) * 1.03)}',
+        trace.read_text(),
+    )
+    trace.write_text(text)
+    renamed(folder)
+
+
+def copied_findings(folder, grade="breaks"):
+    judged = judge_folder(folder, None)
+    found = [one.message for one in judged.findings if one.check == "copies" and one.grade == grade]
+    return judged.valid, found
+
+
+def test_runs_of_their_own_are_no_copies(two):
+    valid, found = copied_findings(two)
+    assert (valid, found) == (True, [])
+
+
+def test_one_run_served_twice_is_not_valid(two):
+    again(two)
+    valid, found = copied_findings(two)
+    assert not valid
+    assert "Runs 0 and 1 have the same weights; every run trains its own." in found
+    assert any("has the latencies of run_0/Offline/performance/run_1" in one for one in found)
+    assert any("interval has no width" in one for one in copied_findings(two, "review")[1])
+    messages = [one.message for one in judge_folder(two, None).findings if one.check == "training"]
+    assert any("[duplicate]: This log is a copy of training.log" in one for one in messages)
+
+
+def test_a_scaled_trace_is_a_copy(two):
+    scaled(two)
+    assert any("has the latencies of run_0" in one for one in copied_findings(two)[1])
+
+
+def test_the_training_that_a_result_shows_is_judged(sound):
+    in_log(r'("key": "global_batch_size", "value": )64', r"\g<1>7")(sound)
+    judged = judge_folder(sound, None)
+    assert not judged.valid
+    assert "training" in broken(judged)
+
+
+def test_the_checks_of_a_result_do_not_go_with_its_file(sound):
+    (sound / RESULT).unlink()
+    judged = judge_folder(sound, None)
+    assert not judged.valid
+    assert "there is no serving.json that joins them" in judged.findings[0].message
+
+
+@pytest.mark.parametrize("words", [["."], ["good", "served"], ["served", "good"]])
+def test_a_result_beside_a_campaign_makes_the_whole_invalid(sound, tmp_path, monkeypatch, capsys, words):
+    good = tmp_path / "good"
+    good.mkdir()
+    plan(judge_campaign(good, ["good"] * MINI.runs))
+    monkeypatch.chdir(tmp_path)
+    for as_json in ([], ["--json"]):
+        judge.main([*words, *as_json])
+        assert "served" in capsys.readouterr().out
+    in_result(quality(0.1))(sound)
+    assert judge.main(words) == 1
+    assert "0 of 1 served result(s) are valid. NOT VALID:" in capsys.readouterr().out.splitlines()[-1]
+    assert judge.main([*words, "--json"]) == 1
+    (one,) = json.loads(capsys.readouterr().out)["served"]
+    assert (one["folder"].endswith("served"), one["valid"]) == (True, False)

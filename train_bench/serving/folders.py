@@ -31,6 +31,23 @@ def has_tests(root: Path) -> bool:
     return any(DETAIL in names for _, _, names in walked)
 
 
+def find_served(root: Path) -> tuple[Path, ...]:
+    """Results of `train-bench serve` in a tree, and for tests beyond these the folder next to `root` that holds them,
+    or `root` where it holds nothing else; links are not followed."""
+    results: list[Path] = []
+    others: dict[Path, None] = {}
+    for folder, below, names in os.walk(root):
+        here = Path(folder)
+        below[:] = [name for name in below if not name.startswith(".")]
+        if RESULT in names:
+            results.append(here)
+            below.clear()
+        elif DETAIL in names:
+            inside = here.relative_to(root).parts
+            others[root / inside[0] if inside else root] = None
+    return tuple(sorted({*results, *others}))
+
+
 def find_tests(root: Path) -> tuple[Path, ...]:
     """All folders with a detail log in a tree, sorted."""
     return tuple(sorted(path.parent for path in root.rglob(DETAIL) if path.is_file()))

@@ -17,6 +17,7 @@ from train_bench.judge.finding import BREAKS, REVIEW, Finding
 from train_bench.serving import (
     checks,
     compliance,
+    copies,
     loadgen_log,
     loadgen_verdict,
     official,
@@ -25,7 +26,7 @@ from train_bench.serving import (
     served,
 )
 from train_bench.serving.assignment import FAILING_RUN
-from train_bench.serving.folders import RESULT, find_tests
+from train_bench.serving.folders import RESULT, TRAINING_LOG, find_tests
 from train_bench.serving.loadgen_log import PERFORMANCE, LoadGenTest
 from train_bench.serving.loadgen_verdict import Verdict
 
@@ -134,16 +135,33 @@ def judge_folder(root: Path, round_name: str | None) -> ServingJudgement:
     judged = tuple(_judge(test, root, rules, tests, model) for test in tests)
     judgement = ServingJudgement(round=round_name, tests=judged, unjudged=tuple(unjudged))
     if result is None:
-        return judgement
+        left = [path.parent.name for path in sorted(root.glob(f"run_*/{TRAINING_LOG}"))]
+        found = iter(
+            [
+                (
+                    "files",
+                    BREAKS,
+                    f"{left[0]} has the log of a training, and there is no {RESULT} that joins them.",
+                )
+            ]
+            if left
+            else []
+        )
+        return replace(judgement, findings=tuple(_findings(root.name, found)))
     trainings, watts = served.read_trainings(root, result), served.read_watts(root, result, tests)
     invalid = [test.folder for test, one in zip(tests, judged, strict=True) if not one.valid]
-    found = served.check(root, result, trainings, tests, watts, invalid)
+    rows = scenario_table.rows(result, tests, judged, watts)
+    found = chain(
+        served.check(root, result, trainings, tests, watts, invalid),
+        copies.check_training(root, result),
+        copies.check_copies(root, result, tests, rows),
+    )
     return replace(
         judgement,
         findings=tuple(_findings(RESULT, found)),
         result=result,
         training=[*map(_training, result.runs, trainings)],
-        scenarios=scenario_table.rows(result, tests, judged, watts),
+        scenarios=rows,
     )
 
 
