@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests import needs
-from tests.judge.campaigns import MINI, plan
-from tests.judge.campaigns import campaign as judge_campaign
+from tests.judge.campaigns import MINI, log_text
 from tests.serving import serve_fake, short_rules
 from tests.serving.recorded_tests import in_detail
 from tests.serving.serve_fake import OtherData, ServedTask, campaign
@@ -512,10 +511,13 @@ def test_the_checks_of_a_result_do_not_go_with_its_file(sound):
 def test_a_result_beside_a_campaign_makes_the_whole_invalid(sound, tmp_path, monkeypatch, capsys, words):
     good = tmp_path / "good"
     good.mkdir()
-    plan(judge_campaign(good, ["good"] * MINI.runs))
+    for index in range(MINI.runs):
+        log = serve_fake.in_twelve_epochs(log_text("good", index=index))
+        (good / f"result_{index}.txt").write_text(log)
     monkeypatch.chdir(tmp_path)
+    words = [*words, "--ruleset", MINI.ruleset]
     for as_json in ([], ["--json"]):
-        judge.main([*words, *as_json])
+        assert judge.main([*words, *as_json]) == 0
         assert "served" in capsys.readouterr().out
     in_result(quality(0.1))(sound)
     assert judge.main(words) == 1
