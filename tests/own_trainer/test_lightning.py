@@ -43,6 +43,7 @@ def test_it_stops_where_the_run_is_decided(moments):
         ("sanity", "num_sanity_val_steps=0", False),
         ("min_steps", "without min_steps", False),
         ("no validation", "with validation", False),
+        ("resumed", "continues a checkpoint of", False),
         ("too short", "ended before the run was decided", True),
     ],
 )

@@ -45,6 +45,7 @@ def test_it_stops_where_the_run_is_decided(moments):
     ("case", "sentence", "read"),
     [
         ("on start", "eval_on_start=False", False),
+        ("resumed", "begins at step 3 of a checkpoint", False),
         ("too short", "ended before the run was decided", True),
     ],
 )

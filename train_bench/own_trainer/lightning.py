@@ -29,6 +29,12 @@ class TimeToTrain(Callback):
             raise ValueError("Trainer(num_sanity_val_steps=0): the sanity check evaluates before training.")
         if trainer.min_steps or trainer.min_epochs or not trainer.enable_validation:
             raise ValueError("Trainer() with validation, without min_steps and min_epochs: it ends the run.")
+        if trainer.global_step or trainer.ckpt_path:
+            place = f" of {trainer.ckpt_path}" if trainer.ckpt_path else ""
+            raise ValueError(
+                f"The Trainer continues a checkpoint{place} at step {trainer.global_step}; a timed run begins with new "
+                "weights: call fit() of a new Trainer, without ckpt_path."
+            )
         trainer.check_val_every_n_epoch = None
         self.benchmark.init_stop()
         self.benchmark.run_start(*self.sizes)

@@ -23,7 +23,14 @@ class TimeToTrain(TrainerCallback):
         self.benchmark, self.sizes, self.metrics = benchmark, (train_samples, eval_samples), metrics
         self.samples = self.before = self.batches = 0
 
-    def on_train_begin(self, args: TrainingArguments, *_: Any, train_dataloader: Any, **__: Any) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, *_: Any, train_dataloader: Any, **__: Any
+    ) -> None:
+        if state.global_step:
+            raise ValueError(
+                f"The Trainer begins at step {state.global_step} of a checkpoint; a timed run begins with new weights: "
+                "call train() without resume_from_checkpoint."
+            )
         if args.eval_on_start:
             raise ValueError("TrainingArguments(eval_on_start=False): training comes first.")
         partial = hasattr(train_dataloader.dataset, "__len__") and not args.dataloader_drop_last

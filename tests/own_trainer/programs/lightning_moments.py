@@ -2,6 +2,8 @@
 
 import json
 import sys
+import tempfile
+from pathlib import Path
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
@@ -42,7 +44,7 @@ class Line(LightningModule):
         self.log("seen", float(self.global_rank), batch_size=len(batch), sync_dist=self.synced)
 
 
-def fit(*counts, synced=True, **changes):
+def fit(*counts, synced=True, keep=None, resume=None, **changes):
     benchmark = FakeBenchmark(*counts)
     data = Ten(benchmark)
     try:
@@ -50,14 +52,21 @@ def fit(*counts, synced=True, **changes):
             callbacks=[TimeToTrain(benchmark, 10, 2, top1="seen")],
             **{**SETTINGS, "num_sanity_val_steps": 0, "max_epochs": -1, **changes},
         )
-        trainer.fit(Line(synced), DataLoader(data, batch_size=4), DataLoader(torch.ones(2, 2)))
+        trainer.fit(
+            Line(synced), DataLoader(data, batch_size=4), DataLoader(torch.ones(2, 2)), ckpt_path=resume
+        )
+        if keep:
+            trainer.save_checkpoint(keep)
     except ValueError as error:
         return {"refused": str(error), "read": data.before is not None}
     return {"evaluated": benchmark.evaluated, "before": data.before, "steps": trainer.global_step}
 
 
 def alone():
+    kept = str(Path(tempfile.mkdtemp(), "kept.ckpt"))
     return {
+        "kept": fit(7, 10, keep=kept),
+        "resumed": fit(7, 10, resume=kept),
         "plain": fit(7, 10, 23),
         "accumulated": fit(7, 10, 23, accumulate_grad_batches=2),
         "own interval": fit(7, 10, 23, val_check_interval=0.34, check_val_every_n_epoch=1),

@@ -37,7 +37,7 @@ class Line(torch.nn.Module):
         return {"loss": (self.line(x) - labels).square().mean(), "logits": self.line(x)}
 
 
-def fit(folder, *counts, **changes):
+def fit(folder, *counts, resume=None, **changes):
     benchmark = FakeBenchmark(*counts)
     data = Ten(benchmark)
     settings = {"per_device_train_batch_size": 4, "num_train_epochs": 9, "learning_rate": 0.001}
@@ -50,7 +50,7 @@ def fit(folder, *counts, **changes):
         eval_dataset=Ten(FakeBenchmark()),
     )
     try:
-        trainer.train()
+        trainer.train(resume_from_checkpoint=resume)
     except ValueError as error:
         return {"refused": str(error), "read": data.before is not None}
     return {"evaluated": benchmark.evaluated, "before": data.before, "steps": trainer.state.global_step}
@@ -67,6 +67,8 @@ if __name__ == "__main__":
             "own interval": fit(scratch, 7, 10, 23, eval_strategy="steps", eval_steps=1),
             "every epoch": fit(scratch, 7, 10, 23, eval_strategy="epoch"),
             "on start": fit(scratch, 7, eval_on_start=True),
+            "kept": fit(scratch, 7, 10, save_strategy="steps", save_steps=1),
+            "resumed": fit(scratch, 7, 10, resume=True),
             "too short": fit(scratch, 7, 23, num_train_epochs=1),
         }
         sys.stdout.write(json.dumps(found))

@@ -17,6 +17,7 @@ from train_bench.judge.checks.case import EntryCase, LogCase
 from train_bench.judge.checks.convergence import check_against_rcps
 from train_bench.judge.checks.ending import check_end, check_format, check_lines, check_one_run
 from train_bench.judge.checks.environment import check_described_system, check_environment
+from train_bench.judge.checks.fresh import check_fresh
 from train_bench.judge.checks.history import (
     check_attempt_times,
     check_declared,
@@ -92,6 +93,7 @@ ENTRY_CHECKS: tuple[Callable[[EntryCase], Iterable[Finding]], ...] = (
     check_submission_files,
     check_parameters,
     check_twins,
+    check_fresh,
     check_entry_against_plan,
     check_injected_faults,
     check_physics,
