@@ -58,9 +58,11 @@ def _far_apart(reached: Sequence[RunRecord], case: EntryCase) -> tuple[str, floa
 
 def _at_once(reached: Sequence[RunRecord]) -> tuple[str, float] | None:
     begun = [record for record in reached if record.started_ms is not None]
-    first, *later = sorted(begun, key=lambda record: record.started_ms or 0) or [None]
-    at_once = [record for record in later if record is not None and len(record.evaluations) == 1]
-    if first is None or len(first.evaluations) < MANY or 2 * len(at_once) <= len(later):
+    if not begun:
+        return None
+    first, *later = sorted(begun, key=lambda record: record.started_ms or 0)
+    at_once = [record for record in later if len(record.evaluations) == 1]
+    if len(first.evaluations) < MANY or 2 * len(at_once) <= len(later):
         return None
     message = (
         f"The earliest run reaches the target in its evaluation {len(first.evaluations)}, and {len(at_once)} of "
