@@ -7,6 +7,7 @@ import pytest
 from tests.command_line import typed
 from tests.judge.campaigns import campaign, plan
 from train_bench.cli import campaign_paths
+from train_bench.core import files
 from train_bench.errors import RequestError
 
 
@@ -21,7 +22,10 @@ def here(tmp_path, monkeypatch):
             file.write_text(file.read_text().replace('"value": 100', f'"value": {day}00'))
         jobs = [{"index": index, "seed": day * 1000 + index} for index in range(2)]
         plan(folder, created=f"2020-11-0{day}T00:00:00+00:00", jobs=jobs)
-    (tmp_path / "b" / "score.json").write_text('{"valid": false, "score_minutes": 1.5}')
+    logs = sorted((tmp_path / "b").glob("result_*.txt"))
+    runs = [{"file": log.name, "sha256": files.digest(log)} for log in logs]
+    score = {"valid": False, "score_minutes": 1.5, "runs": runs}
+    (tmp_path / "b" / "score.json").write_text(json.dumps(score))
     (tmp_path / "profile").mkdir()
     work = {"created": "2020-12-01T00:00:00+00:00", "benchmark": "resnet_mini", "jobs": [{"work": "profile"}]}
     (tmp_path / "profile" / "plan.json").write_text(json.dumps(work))
@@ -102,6 +106,18 @@ def test_the_list_has_numbers_dates_and_what_is_known(here):
     ]
     shown = typed("list", "campaigns", "resnet_mini", "b").stdout
     assert "2020-11-02" in shown and "NOT VALID" in shown and "2020-11-01" not in shown
+
+
+def test_a_score_of_other_logs_is_not_shown(here):
+    log = here / "b" / "result_1.txt"
+    kept = log.read_text()
+    for change in (log.unlink, lambda: log.write_text(kept + "\n")):
+        change()
+        listed = json.loads(typed("list", "campaigns", "--json").stdout)["campaigns"]
+        assert [(one["valid"], one["score_minutes"]) for one in listed] == [(None, None)] * 3
+    log.write_text(kept)
+    shown = typed("list", "campaigns").stdout
+    assert "1.5000" in shown and "as score.json says" in shown
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """Catalogue of the campaigns below a folder: their numbers, dates, verdicts and scores, from the files that campaigns
-leave. Nothing is judged again."""
+leave. Nothing is judged again: a verdict is one of `score.json` as it stands, and none where that file is about other
+logs than those that are there."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 from train_bench.core import files
 from train_bench.core.finite_number import finite_number
 from train_bench.core.job import jobs_of
+from train_bench.judge.locate import RESULT
 
 MOST_MINUTES = 1e9
 """Minutes of a score that may be shown; a file of others may state any."""
@@ -21,7 +24,7 @@ PLACES = ("*/plan.json", "*/*/plan.json", "results/*/*/plan.json")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
     """A campaign by its files. `number` counts from the oldest, 1; `valid` and `score_minutes` are those of its
-    `score.json`, None without one."""
+    `score.json`, None without one, and where runs are missing or logs have other digests than it names."""
 
     folder: Path
     created: str
@@ -37,15 +40,15 @@ class Listed:
         return asdict(self) | {"folder": str(self.folder)}
 
 
-def find_campaigns(top: Path) -> list[Listed]:
-    """Campaigns below a working folder, numbered by date."""
+def find_campaigns(top: Path, *, verdicts: bool = True) -> list[Listed]:
+    """Campaigns below a working folder, numbered by date; without `verdicts`, no log is read."""
     there = {path.parent for place in PLACES for path in top.glob(place)}
-    listed = [one for folder in there if (one := describe_campaign(folder)) is not None]
+    listed = [one for folder in there if (one := describe_campaign(folder, verdict=verdicts)) is not None]
     listed.sort(key=lambda one: (one.created, str(one.folder)))
     return [replace(one, number=number) for number, one in enumerate(listed, start=1)]
 
 
-def describe_campaign(folder: Path) -> Listed | None:
+def describe_campaign(folder: Path, *, verdict: bool = True) -> Listed | None:
     """A campaign by its files, which may be anybody's; None without a plan of runs that can be read."""
     plan = files.read_object(folder / "plan.json")
     created, benchmark = plan.get("created"), plan.get("variant") or plan.get("benchmark")
@@ -54,9 +57,10 @@ def describe_campaign(folder: Path) -> Listed | None:
         return None
     if jobs[0].get("work", "train") != "train":  # a profile or another piece of work, and no campaign
         return None
-    score = files.read_object(folder / "score.json")
-    valid = score.get("valid")
     runs = len(jobs)
+    score = files.read_object(folder / "score.json") if verdict else {}
+    score = score if _is_of_these_logs(score, folder, runs) else {}
+    valid = score.get("valid")
     return Listed(
         folder=folder,
         created=created,
@@ -66,6 +70,21 @@ def describe_campaign(folder: Path) -> Listed | None:
         valid=valid if isinstance(valid, bool) else None,
         score_minutes=_minutes(score.get("score_minutes")),
     )
+
+
+def _is_of_these_logs(score: Mapping[str, Any], folder: Path, runs: int) -> bool:
+    """True if a score was made of the logs that are there, all of those planned."""
+    listed = score.get("runs")
+    if not isinstance(listed, list) or not all(isinstance(run, dict) for run in listed):
+        return False
+    named = {str(run.get("file")): run.get("sha256") for run in listed}
+    there = {path.name for path in folder.iterdir() if RESULT.fullmatch(path.name)}
+    if len(listed) != runs or named.keys() != there:
+        return False
+    try:
+        return all(files.digest(folder / name) == digest for name, digest in named.items())
+    except OSError:
+        return False
 
 
 def _minutes(value: Any) -> float | None:

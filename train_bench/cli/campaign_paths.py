@@ -86,7 +86,7 @@ def _exists(word: str) -> bool:
 
 
 def _numbered(word: str) -> Path:
-    listed = catalogue.find_campaigns(Path())
+    listed = catalogue.find_campaigns(Path(), verdicts=False)
     if not listed:
         raise RequestError(
             f"'{word}' means a campaign below this folder, and there is none here; give a path."

@@ -61,6 +61,10 @@ def show_campaigns(content: Mapping[str, Any], console: Console) -> None:
         cells = (str(one["number"]), f"{one['folder']}\n{one['benchmark']}", one["created"][:10], runs)
         table.add_row(*map(Text, (*cells, score, verdict)))
     console.print(table)
+    print_line(
+        console,
+        "Scores and verdicts are as score.json says, of the logs that are there; `train-bench judge N` judges again.",
+    )
 
 
 def scale(one: Mapping[str, Any]) -> str:
