@@ -193,6 +193,14 @@ def share_of_ranks_clock(folder: Path, share: float) -> bool:
     return ranks_clock(folder, 1.0, seconds=1e6, share=share)
 
 
+def stated_loss(_: Path, share: float) -> bool:
+    """A line states another loss than its counters give, by this share."""
+    counters = {"ran": 50.0, "waited": 50.0, "others": 50.0, "steal": 0.0, "throttled": 0.0}
+    record = replace(GOOD, minutes=1.0)
+    log = events(("processor_wait", {"seconds": 60.0, "lost": 0.25 + share, **counters}))
+    return any(True for _ in witnesses.check_rank_clock(case(record, SimpleNamespace(events=log))))
+
+
 def parents_clock(_: Path, slack: float) -> bool:
     """The launching process measured this many seconds more than 105 % of what the log says."""
     record = replace(GOOD, minutes=1.0, processor_lost=0.0, index=0)
@@ -378,6 +386,7 @@ THRESHOLDS = {
     "witnesses.RANKS_SECONDS": Threshold(bound=1.0, is_asked=partial(ranks_clock, seconds=1.0, share=0.05)),
     "witnesses.SHARE": Threshold(bound=0.05, is_asked=share_of_ranks_clock),
     "witnesses.PARENT_SECONDS": Threshold(bound=2.5, is_asked=parents_clock),
+    "witnesses.STATED": Threshold(bound=0.02, is_asked=stated_loss),
     "ranks.SPEED_BOUND": Threshold(bound=1.5, is_asked=speeds_of_runs),
     "ranks.NO_DISTURBANCE": Threshold(bound=100.0, is_asked=speeds_of_runs, below=True),
     "ranks.LOST_BOUND": Threshold(bound=0.05, is_asked=lost_share),

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from train_bench.core.lost_share import lost_share
+
 T = TypeVar("T")
 
 PROC = Path("/proc")
@@ -106,7 +108,7 @@ def gather(ranks: Ranks, seen: Mapping[str, Any] | None) -> dict[str, Any] | Non
     `machines` there were; None where a rank has no snapshot.
 
     `ran` and `waited` are processor seconds of all threads of its ranks, `others` those of all other processes on the
-    same processors; `lost` is `lost_share`.
+    same processors, `cores` the number of these; `lost` is `lost_share`.
     """
     answers = ranks.gather_objects(seen)
     complete = [one for one in answers or () if one is not None]
@@ -116,18 +118,9 @@ def gather(ranks: Ranks, seen: Mapping[str, Any] | None) -> dict[str, Any] | Non
     of_machines = [_of_machine([one for one in complete if one["machine"] == name]) for name in machines]
     worst = max(of_machines, key=lost_share)
     rounded = {key: round(value, 3) for key, value in worst.items()}
-    return {"machines": len(machines), "lost": round(lost_share(worst), 4), **rounded}
-
-
-def lost_share(machine: Mapping[str, float]) -> float:
-    """Share of the CPU time wanted by ranks that they did not get because of others: other processes (by their part in
-    what ran, because ranks and threads also wait for each other), other guests, and limits."""
-    ran, waited, others = machine["ran"], machine["waited"], machine["others"]
-    if ran <= 0:
-        return 0.0
-    of_processes = waited * others / (ran + others)
-    of_guests = machine["steal"] * ran / (ran + others)
-    return (of_processes + of_guests + machine["throttled"]) / (ran + waited)
+    of_worst = [one for one in complete if one["machine"] == machines[of_machines.index(worst)]]
+    cores = len({number for one in of_worst for number in one["busy"]})
+    return {"machines": len(machines), "lost": round(lost_share(worst), 4), **rounded, "cores": cores}
 
 
 def _of_machine(ranks: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -147,17 +147,18 @@ def test_what_an_honest_program_may_do_is_no_finding(folder, changes):
     assert found(folder) == {}
 
 
-def test_a_starved_program_is_not_called_idle(folder):
-    observe(folder, 2, clock_processor_seconds=0.5)
+@pytest.mark.parametrize(("used", "asked"), [(1.3, False), (0.5, True)])
+def test_a_stated_loss_does_not_excuse_an_idle_program(folder, used, asked):
+    observe(folder, 2, clock_processor_seconds=used)
     edit_log(
         folder / "result_2.txt",
         lambda one: (
-            one | {"value": one["value"] | {"lost": 0.9, "ran": 0.5}}
+            one | {"value": one["value"] | {"lost": 0.9, "ran": used}}
             if one["key"] == "processor_wait"
             else one
         ),
     )
-    assert found(folder) == {}
+    assert ("processor_time" in found(folder)) is asked
 
 
 def test_a_program_that_idles_and_opens_no_data_is_named_with_both(folder):

@@ -1,11 +1,13 @@
 """The clock of a log against those that others have read: of the ranks, and of the launching process."""
 
 import inspect
+import json
 import time
 
 import pytest
 
-from tests.judge.checks.test_campaign_checks import attempt, findings_of, folder, judged
+from tests.judge.campaigns import plan
+from tests.judge.checks.test_campaign_checks import PLANNED, attempt, findings_of, folder, judged
 from tests.judge.checks.test_cheats import edit_log
 from train_bench.core.event import Event
 from train_bench.observers.parent_clock import ParentClock
@@ -38,12 +40,56 @@ def test_what_ranks_and_log_agree_on_is_no_finding(folder, seconds):
     assert findings_of(judged(folder), "clock") == []
 
 
-def test_a_busy_machine_takes_longer_around_the_clock(folder):
-    seen = 1.05 * window(folder, 2) + 3.9
+@pytest.mark.parametrize(("more", "grade"), [(3.9, "review"), (4.1, "breaks")])
+def test_a_stated_loss_does_not_stretch_the_tolerance(folder, more, grade):
+    seen = 1.05 * window(folder, 2) + more
     with_wait(folder, 2, seen)
-    assert len(findings_of(judged(folder), "clock")) == 1
-    with_wait(folder, 2, seen, lost=0.75)
+    assert [one for one, _ in findings_of(judged(folder), "clock")] == [grade]
+    with_wait(folder, 2, seen, lost=0.95)
+    assert [one for one, _ in findings_of(judged(folder), "clock")] == [grade]
+
+
+@pytest.mark.parametrize(
+    "counters",
+    [
+        {"lost": 0.02, "ran": 20.0, "waited": 1.0, "others": 20.0, "steal": 0.0, "throttled": 0.0},
+        {"lost": 0.9, "ran": 1.0, "waited": 99.0, "others": 10.0, "steal": 0.0, "throttled": 0.0},
+        {"lost": 0.95, "ran": 0.9, "waited": 0.0, "others": 0.0, "steal": 0.0, "throttled": 0.0},
+    ],
+)
+def test_a_loss_that_follows_from_its_counters_is_no_finding(folder, counters):
+    with_wait(folder, 2, window(folder, 2), **counters)
     assert findings_of(judged(folder), "clock") == []
+
+
+def test_a_loss_that_contradicts_its_counters_breaks_a_rule(folder):
+    counters = {"ran": 20.0, "waited": 1.0, "others": 20.0, "steal": 0.0, "throttled": 0.0}
+    with_wait(folder, 2, window(folder, 2), lost=0.95, **counters)
+    ((grade, message),) = findings_of(judged(folder), "clock")
+    assert grade == "breaks"
+    assert "95.0%" in message and "its own counters give 2.4%" in message
+
+
+@pytest.mark.parametrize(
+    ("ran", "others", "cores", "grades"),
+    [
+        (62.0, 62.0, 2, []),
+        (62.0, 72.0, 2, ["breaks"]),
+        (62.0, 72.0, 1000, ["breaks"]),
+        (80.0, 40.0, 2, ["review"]),
+        (80.0, 55.0, 2, ["breaks"]),
+    ],
+)
+def test_processors_do_not_run_longer_than_the_window(folder, ran, others, cores, grades):
+    jobs = [
+        {"index": index, "seed": 1000 + index, "nproc_per_node": 1, "threads_per_rank": 1}
+        for index in range(5)
+    ]
+    plan(folder, **PLANNED, jobs=jobs, world_size=1)
+    (folder / "system.json").write_text(json.dumps({"cores": 2, "accelerators": []}))
+    lost = {"lost": 0.0, "waited": 0.0, "steal": 0.0, "throttled": 0.0}
+    with_wait(folder, 2, window(folder, 2), ran=ran, others=others, cores=cores, **lost)
+    assert [one for one, _ in findings_of(judged(folder), "clock")] == grades
 
 
 @pytest.mark.parametrize("times", [1.1, 2, 10])

@@ -40,7 +40,11 @@ from train_bench.judge.checks.submission import check_scaling, check_submission_
 from train_bench.judge.checks.text_numbers import check_text_numbers
 from train_bench.judge.checks.twins import check_twins
 from train_bench.judge.checks.unverifiable import check_program_keys, check_program_log, check_ran_as_planned
-from train_bench.judge.checks.witnesses import check_parent_clock, check_rank_clock
+from train_bench.judge.checks.witnesses import (
+    check_parent_clock,
+    check_processor_account,
+    check_rank_clock,
+)
 from train_bench.judge.finding import Finding
 from train_bench.judge.rcp import RcpVerdict
 from train_bench.logs.record import RunRecord
@@ -69,6 +73,7 @@ LOG_CHECKS: tuple[Callable[[LogCase], Iterable[Finding]], ...] = (
 RUN_CHECKS: tuple[Callable[[EntryCase, RunRecord], Iterable[Finding]], ...] = (
     check_attempts,
     check_parent_clock,
+    check_processor_account,
     check_attempt_times,
     check_file_time,
     check_order,

@@ -17,8 +17,9 @@ from train_bench.rules.ruleset import BenchmarkRules
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramFacts:
-    """Facts on a run that a user's own program has logged: its `ranks`, `hosts`, `devices`, `precision`, and the
-    processor time that its ranks `ran` and `waited` for on the clock, if on one machine; None if it has not."""
+    """Facts on a run that its log states: `ranks`, `hosts`, `devices` and `precision` of a user's own program, and of
+    one machine the processor time on the clock that its ranks `ran` and `waited` for and that `others` ran, and the
+    number of its `cores`; None if it does not."""
 
     ranks: int | None = None
     hosts: int | None = None
@@ -26,6 +27,8 @@ class ProgramFacts:
     precision: str | None = None
     ran: float | None = None
     waited: float | None = None
+    others: float | None = None
+    cores: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

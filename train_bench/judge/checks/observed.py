@@ -38,9 +38,6 @@ SMALLEST_STEP_SECONDS = 2.5e-5
 BUSY_SHARE = 0.02
 """Share of a run on a machine without accelerators in which its processes compute."""
 
-MOST_LOST = 0.95
-"""Share of the processors' time, lost to other processes, above which nothing more is allowed for."""
-
 SHORTEST_SECONDS = 1.0
 """Duration of a run from which on its share can be told."""
 
@@ -178,9 +175,8 @@ def _next_to_none(seen: Observed, program: ProgramFacts, record: RunRecord) -> f
     window, steps = (record.minutes or 0.0) * 60, _steps(record)
     if not known or steps < 1:
         return None
-    lost = min(max(0.0, record.processor_lost or 0.0), MOST_LOST)
     used = min(known)
-    idle = window >= SHORTEST_SECONDS and used < BUSY_SHARE * (1 - lost) * window and seen.accelerators == 0
+    idle = window >= SHORTEST_SECONDS and used < BUSY_SHARE * window and seen.accelerators == 0
     waits = program.waited is not None and used + program.waited < WANTED_SHARE * window
     small = used < STEP_SECONDS * steps and waits
     smallest = used < SMALLEST_STEP_SECONDS * steps and seen.opened == 0

@@ -67,6 +67,8 @@ def program_facts(log: Log, record: RunRecord) -> ProgramFacts:
         precision=canonical_precision(precision),
         ran=_seconds(waited, "ran"),
         waited=_seconds(waited, "waited"),
+        others=_seconds(waited, "others"),
+        cores=_count(waited.get("cores")) if waited.get("machines") == 1 else None,
     )
 
 
