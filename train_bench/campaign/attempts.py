@@ -15,6 +15,7 @@ from typing import Any
 from train_bench.core import files, software
 from train_bench.core.git import revision, revision_of_folder
 from train_bench.core.job import Command, Job
+from train_bench.core.secret_filter import redacted
 from train_bench.judge.checks.campaign_checks import DIED, FINISHED, INTERRUPTED
 from train_bench.plan import command, discover, interpreter
 
@@ -41,10 +42,13 @@ def attempt(
         files.write_json(path, state | {"ended": _now(), "outcome": INTERRUPTED})
         raise
     except Exception as error:
-        files.write_json(path, state | {"ended": _now(), "outcome": DIED, "deaths": [str(error)]})
+        files.write_json(path, state | {"ended": _now(), "outcome": DIED, "deaths": [redacted(str(error))]})
         raise
     outcome = DIED if died else FINISHED
-    files.write_json(path, state | {"ended": _now(), "outcome": outcome, "deaths": died} | dict(witnessed()))
+    files.write_json(
+        path,
+        state | {"ended": _now(), "outcome": outcome, "deaths": [*map(redacted, died)]} | dict(witnessed()),
+    )
 
 
 def ran_with(

@@ -20,6 +20,7 @@ from train_bench.campaign.hosts import HostsFile
 from train_bench.core import begun_plans, files, rank_messages
 from train_bench.core.event import Event
 from train_bench.core.job import OF_ONE_JOB, WEIGHTS, Job
+from train_bench.core.secret_filter import redacted
 from train_bench.core.usual_cause import usual_cause
 from train_bench.energy.meter import Meter, discard_readings, parse_options
 from train_bench.errors import Interrupted, LaunchError, RequestError
@@ -322,7 +323,7 @@ def _run(
                 break
             say(again)
             violations.retire()
-        died += [str(death) for death in ended_by]
+        died += [redacted(str(death)) for death in ended_by]
         exit_file = {"exit_code": ended.exit_code, "deaths": died, BY_BUDGET: by_budget}
         files.write_json(job.ranks_folder / "exit.json", exit_file)
         _name_log(job)

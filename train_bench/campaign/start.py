@@ -21,6 +21,7 @@ from train_bench.campaign import (
 )
 from train_bench.core.escape import plain
 from train_bench.core.job import Job
+from train_bench.core.secret_filter import refuse_secrets
 from train_bench.errors import RequestError
 from train_bench.judge import rcp
 from train_bench.judge.checks.campaign_checks import differences
@@ -40,6 +41,9 @@ Say = Callable[[str], None]
 def plan_of(request: Request, *, reference_runs: bool = False, to_be_run: bool = True) -> Plan:
     """Plan of a request under the rules of its round, with its provenance."""
     config = request.config
+    for word in request.overrides:
+        name, _, value = word.partition("=")
+        refuse_secrets({name.lstrip("+~"): value})
     rules = ruleset.load(config.benchmark.ruleset)
     of_benchmark = rules.benchmark(config.benchmark.benchmark)
     points = rcp.load(of_benchmark, discover.rcp_folders())

@@ -10,6 +10,7 @@ from typing import Any
 
 from train_bench.core import files
 from train_bench.core.job import jobs_of
+from train_bench.core.secret_filter import redacted
 from train_bench.judge.checks.planned import mapping
 from train_bench.judge.checks.unverifiable import ran_or_planned
 from train_bench.judge.entry import Judgement
@@ -101,7 +102,7 @@ def _options(judged: Judgement, plan: Mapping[str, Any], machine: Mapping[str, A
     launcher = mapping(job.get("launcher_config"))
     words = mapping(job.get("command")).get("argv")
     command = (
-        shlex.join([Path(str(words[0])).name, *map(str, words[1:])])
+        redacted(shlex.join([Path(str(words[0])).name, *map(str, words[1:])]))
         if isinstance(words, list) and words
         else None
     )

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from train_bench.core.plugins import PACKAGE
+from train_bench.core.secret_filter import without_secrets
 
 PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn", "mlperf-logging", "deepspeed", "horovod")
 
@@ -100,8 +101,8 @@ def digest_of_packages() -> str:
 
 
 def variables() -> dict[str, str]:
-    """The relevant environment variables of this process."""
-    return {name: value for name, value in sorted(os.environ.items()) if VARIABLES.fullmatch(name)}
+    """The relevant environment variables of this process, without secrets."""
+    return without_secrets({name: value for name, value in os.environ.items() if VARIABLES.fullmatch(name)})
 
 
 def distributions() -> dict[str, tuple[str, str | None]]:

@@ -17,6 +17,7 @@ from train_bench.campaign import attempts
 from train_bench.core import files, software
 from train_bench.core.git import SOURCE, revision
 from train_bench.core.job import Job
+from train_bench.core.secret_filter import secrets_in_file, shown_machine
 from train_bench.errors import LaunchError, RequestError
 from train_bench.exchange import crate
 from train_bench.exchange.package import without_paths
@@ -82,6 +83,9 @@ def export(plan: Plan, to: Path, key: Path | None) -> str:
         folder, ruleset_name=None, rcp_folders=discover.rcp_folders(), changes=definition.changes
     )
     content = {RESULTS + str(path.relative_to(folder)): path.read_bytes() for path in _results(folder)}
+    content |= {RESULTS + "system.json": _json(_machine(folder))}
+    for name, each in content.items():
+        _refuse_secret(folder, name.removeprefix(RESULTS), each)
     content |= {
         SPEC: _json(spec(plan, judged)),
         ENVIRONMENT: _json(_machine(folder)),
@@ -97,6 +101,15 @@ def export(plan: Plan, to: Path, key: Path | None) -> str:
     content[STATEMENT] = _json(statement(judged, content))
     content[METADATA] = _json(metadata(plan, judged, content))
     return crate.write(to, content, key=key)
+
+
+def _refuse_secret(folder: Path, name: str, content: bytes) -> None:
+    found = secrets_in_file(name, content)
+    if found:
+        raise RequestError(
+            f"{folder / name} holds what looks like a secret ({', '.join(found[:5])}), which an export would publish. "
+            "Nothing was written; run the campaign again with the secret in an environment variable."
+        )
 
 
 def spec(plan: Plan, judged: Judgement) -> dict[str, Any]:
@@ -132,7 +145,7 @@ def _machine(folder: Path) -> dict[str, Any]:
             f"{folder / 'system.json'} has no list of accelerators; export the campaign with the "
             "system.json that its runs wrote."
         )
-    return machine
+    return shown_machine(machine)
 
 
 def _logged_values(judged: Judgement, key: str) -> Iterator[tuple[str, Any]]:

@@ -21,6 +21,7 @@ from train_bench.core import files
 from train_bench.core.job import jobs_of
 from train_bench.core.plugins import PACKAGE, references
 from train_bench.core.progress_bar import bar
+from train_bench.core.secret_filter import redacted_tree, secrets_in_file
 from train_bench.core.software import digest_of_reference
 from train_bench.errors import LogError, RequestError, WriteError
 from train_bench.exchange.description import FIELDS, describe_campaign
@@ -266,11 +267,20 @@ def _contradictions(
     for campaign in campaigns:
         if campaign.reference not in references():
             yield f"{campaign.folder}: its reference {campaign.reference!r} is not installed here"
+        yield from _secrets(campaign)
     for field, key in (("submitter", "submission_org"), ("division", "submission_division")):
         logged = campaigns[0].announced(key)[0]
         if stated.get(field, logged) != logged:
             yield f"{field} is stated as {stated[field]!r}, but the logs have {logged!r}"
     yield from _other_nodes(campaigns, stated.get("number_of_nodes"))
+
+
+def _secrets(campaign: Campaign) -> Iterator[str]:
+    """Logs and files of the program that hold a secret, which a package would publish."""
+    logs = [campaign.folder / run.file for run in campaign.judgement.score.runs if run.counted]
+    for path in (*logs, *_program(campaign.plan)[0].values()):
+        if path.is_file() and (found := secrets_in_file(path.name, path.read_bytes())):
+            yield f"{path} holds what looks like a secret ({', '.join(found[:5])}); take it out"
 
 
 def _other_nodes(campaigns: Sequence[Campaign], stated: str | None) -> Iterator[str]:
@@ -337,7 +347,9 @@ def _write_source(folder: Path, campaign: Campaign, source: Source, overruled: S
         {key: value for key, value in attempt.items() if key not in ("host", "deaths")}
         for attempt in campaign.attempts
     ]
-    files.write_json(folder / "configuration.json", without_paths(content) | {"attempts": attempts})
+    files.write_json(
+        folder / "configuration.json", redacted_tree(without_paths(content) | {"attempts": attempts})
+    )
     files.write(folder / "README.md", _readme(campaign, overruled))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from train_bench.core import files
 from train_bench.core.escape import plain
+from train_bench.core.secret_filter import shown_machine
 from train_bench.errors import LogError, NoLogs, RequestError
 from train_bench.rules import ruleset
 
@@ -100,8 +101,9 @@ class Location:
 
     @cached_property
     def machine(self) -> Mapping[str, Any]:
-        """The system as the first run of a campaign found it (`system.json`), read once; empty without a valid one."""
-        return files.read_object(self.folder / "system.json")
+        """The system as the first run of a campaign found it (`system.json`), read once, without secrets; empty without
+        a valid one."""
+        return shown_machine(files.read_object(self.folder / "system.json"))
 
     @cached_property
     def configuration(self) -> Mapping[str, Any]:

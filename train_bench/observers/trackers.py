@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
+from train_bench.core.secret_filter import secrets_in_file
 from train_bench.judge.tree import judge_folder
 
 
@@ -208,6 +209,11 @@ def _follow(tracker: Tracker, pipe: Connection, folder: Path, rcp_folders: Seque
 
 
 def _result_files(folder: Path) -> list[Path]:
-    """Result files of a score."""
+    """Result files of a score, without those that hold a secret: earlier versions recorded more."""
     patterns = ("plan.json", "system.json", "result_*.txt", "record_*.json")
-    return sorted(file for pattern in patterns for file in folder.glob(pattern))
+    return sorted(
+        file
+        for pattern in patterns
+        for file in folder.glob(pattern)
+        if not secrets_in_file(file.name, file.read_bytes())
+    )

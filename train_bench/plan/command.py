@@ -13,6 +13,7 @@ from typing import Any
 
 from train_bench.core import files, git
 from train_bench.core.job import OF_A_RUN, PLACE, Command
+from train_bench.core.secret_filter import without_secrets
 from train_bench.errors import LaunchError, RequestError
 from train_bench.launcher import Launch
 from train_bench.plan import process
@@ -22,9 +23,6 @@ ENVIRONMENT = re.compile(
     r"|PYTORCH|ROCR|TF|TORCH|TORCHINDUCTOR|TRITON|UCX|XLA)_[A-Z0-9_]+|PYTHON[A-Z]+|VIRTUAL_ENV|CONDA_DEFAULT_ENV"
 )
 """Names of variables that change how fast, or what, a program computes; their values are recorded."""
-
-SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSW|CREDENTIAL|AUTH")
-"""Words that are in no recorded name."""
 
 LARGEST_BYTES = 16 * 2**20
 """Bytes of a script or a configuration whose digest is taken; larger files are data or weights."""
@@ -88,12 +86,8 @@ def program(command: Command) -> dict[str, Any]:
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables of `ENVIRONMENT` that are set, without any whose name sounds secret."""
-    return {
-        name: value
-        for name, value in sorted(environ.items())
-        if ENVIRONMENT.fullmatch(name) and not SECRET.search(name)
-    }
+    """The variables of `ENVIRONMENT` that are set, without secrets."""
+    return without_secrets({name: value for name, value in environ.items() if ENVIRONMENT.fullmatch(name)})
 
 
 def _files(command: Command) -> Iterator[tuple[str, str]]:

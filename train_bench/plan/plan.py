@@ -16,6 +16,7 @@ import cattrs
 from train_bench import seeds
 from train_bench.core import files
 from train_bench.core.job import OF_ONE_JOB, Device, Job, Precision, jobs_of
+from train_bench.core.secret_filter import refuse_secrets
 from train_bench.energy import meter
 from train_bench.errors import RequestError
 from train_bench.launcher import LauncherConfig
@@ -116,6 +117,7 @@ def make_plan(
     Raises `RequestError` where the rules, the launcher or arithmetic forbid the request.
     """
     rules = ruleset.benchmark(run_config.benchmark.benchmark)
+    refuse_secrets(asdict(run_config))
     _refuse_launcher(run_config)
     config = _complete(run_config, rules, provenance)
     announcement = asdict(run_config.submission) | asdict(run_config.system)

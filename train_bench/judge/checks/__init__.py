@@ -35,6 +35,7 @@ from train_bench.judge.checks.review import review
 from train_bench.judge.checks.rule_files import check_rule_files
 from train_bench.judge.checks.rules_text import check_rules_text
 from train_bench.judge.checks.samples import check_samples
+from train_bench.judge.checks.secrets import check_secrets
 from train_bench.judge.checks.seed import check_seed
 from train_bench.judge.checks.submission import check_scaling, check_submission_files
 from train_bench.judge.checks.text_numbers import check_text_numbers
@@ -91,6 +92,7 @@ CAMPAIGN_CHECKS: tuple[Callable[[EntryCase], Iterable[Finding]], ...] = (
     check_program_keys,
     check_work,
     check_ran_as_planned,
+    check_secrets,
 )
 """A campaign, all for review and warnings of the score."""
 

@@ -13,6 +13,7 @@ from typing import Any
 from train_bench.compare.campaign_table import FIRST
 from train_bench.compare.design import History, no_history
 from train_bench.core import files
+from train_bench.core.secret_filter import redacted, redacted_tree
 from train_bench.errors import RequestError, UnknownName
 from train_bench.judge import rcp
 from train_bench.judge.allowed_values import allowed_values
@@ -351,6 +352,6 @@ def _configuration(plan: Mapping[str, Any]) -> str | None:
     jobs = plan.get("jobs")
     shown = {**plan, "jobs": jobs[:1]} if isinstance(jobs, list) and "shared" not in plan else plan
     try:
-        return json.dumps(shown, indent=2)
+        return json.dumps(redacted_tree(shown), indent=2)
     except RecursionError:
-        return as_text(plan)
+        return redacted(as_text(plan))
