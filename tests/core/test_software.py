@@ -1,6 +1,7 @@
 """Where this train_bench came from, and the command that installs an extra of it from there."""
 
 import json
+import os
 import shlex
 import tomllib
 from pathlib import Path
@@ -68,3 +69,27 @@ def test_versions_without_what_the_code_needs_are_not_installed(extra, name, ref
     (specifier,) = [one.specifier for one in map(Requirement, lines) if one.name == name]
     assert not specifier.contains(refused)
     assert specifier.contains(allowed)
+
+
+def test_the_digest_of_a_benchmark_follows_no_link_to_a_folder(tmp_path):
+    folder = tmp_path / "wavy"
+    (folder / "parts").mkdir(parents=True)
+    (folder / "task.py").write_text("one = 1\n")
+    (folder / "parts" / "model.py").write_text("two = 2\n")
+    before = software.digest_of_reference(folder)
+    for name, target in {"one": ".", "two": ".", "data": "/", "above": ".."}.items():
+        (folder / name).symlink_to(target)
+    os.mkfifo(folder / "pipe.py.part")
+    assert software.digest_of_reference(folder) == before
+    (folder / "parts" / "model.py").write_text("two = 3\n")
+    assert software.digest_of_reference(folder) != before
+
+
+def test_the_digest_of_a_benchmark_reads_no_pipe_and_no_endless_file(tmp_path):
+    (tmp_path / "task.py").write_text("one = 1\n")
+    os.mkfifo(tmp_path / "pipe.py")
+    (tmp_path / "zero.yaml").symlink_to("/dev/zero")
+    (tmp_path / "gone.py").symlink_to("nowhere")
+    with (tmp_path / "large.py").open("wb") as large:
+        large.truncate(2**40)
+    assert len(software.digest_of_reference(tmp_path)) == 12

@@ -14,11 +14,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from train_bench.core import files
 from train_bench.core.plugins import PACKAGE
 from train_bench.core.secret_filter import without_secrets
 
 PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn", "mlperf-logging", "deepspeed", "horovod")
 
+
+LARGEST_CODE_BYTES = 16 * 2**20
+"""More than any file of code or configuration."""
 
 VARIABLES = re.compile(
     r"(OMP|MKL|OPENBLAS|GOMP|KMP|NCCL|GLOO|TORCH|PYTORCH|ATEN|CUDA|CUBLAS|CUDNN|NVIDIA|ONEDNN|DNNL|HOROVOD|DS|MALLOC"
@@ -72,11 +76,29 @@ def digest_of_reference(folder: Path) -> str:
 
 def _digest(folder: Path, suffixes: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
-    paths = (Path(at, name) for at, _, names in os.walk(folder, followlinks=True) for name in names)
-    for path in sorted(path for path in paths if path.suffix in suffixes):
+    for path in sorted(path for path in _files_of_code(folder) if path.suffix in suffixes):
         digest.update(f"{path.relative_to(folder)}\n".encode())
-        digest.update(path.read_bytes())
+        digest.update(_code(path))
     return digest.hexdigest()[:12]
+
+
+def _files_of_code(top: Path) -> Iterator[Path]:
+    """Files below a folder, without those behind links to folders: these are data, however large, or lead back. Only
+    those that a checkout of train_bench itself has at its top are parts of it."""
+    tops = [top]
+    if top == PACKAGE:
+        tops += [path for path in top.iterdir() if path.is_symlink() and path.is_dir()]
+    for one in tops:
+        for at, _, names in os.walk(one):
+            yield from (Path(at, name) for name in names)
+
+
+def _code(path: Path) -> bytes:
+    """Content of a file of code; of one that is larger than any code, or no file, its size."""
+    try:
+        return files.read_bytes(path, largest=LARGEST_CODE_BYTES)
+    except OSError:
+        return f"{path.stat().st_size if path.exists() else 0} bytes".encode()
 
 
 def versions() -> dict[str, str]:
@@ -95,8 +117,8 @@ def digest_of_packages() -> str:
     Builds of one version differ in it."""
     held = []
     for one in importlib.metadata.distributions():
-        files = hashlib.sha256((one.read_text("RECORD") or "").encode()).hexdigest()
-        held.append(f"{one.name} {one.version} {files}")
+        record = hashlib.sha256((one.read_text("RECORD") or "").encode()).hexdigest()
+        held.append(f"{one.name} {one.version} {record}")
     return hashlib.sha256("\n".join(sorted(held)).encode()).hexdigest()[:12]
 
 

@@ -401,7 +401,8 @@ def _copy(path: Path, target: Path) -> None:
         return
     if path.is_dir():
         for below in sorted(path.iterdir()):
-            _copy(below, target / below.name)
+            if not (below.is_symlink() and below.is_dir()):  # data, or a way back
+                _copy(below, target / below.name)
     elif (path.suffix in SUFFIXES or path.name == "LICENSE") and path.is_file():
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
