@@ -7,10 +7,13 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import train_bench
 from tests.command_line import typed
 from tests.fake_campaigns import FakeLauncher
+from train_bench import api
 from train_bench.errors import LogError, RequestError
 from train_bench.plan import discover
 
@@ -92,3 +95,65 @@ def test_unreadable_results_are_raised(tmp_path):
         train_bench.judge(tmp_path)
     with pytest.raises(RequestError, match="given twice"):
         train_bench.compare(tmp_path, tmp_path)
+
+
+def composed(**options):
+    return api._request(["benchmark=dlrm_mini", *(api._word(name, one) for name, one in options.items())])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "/tmp/with space",
+            "/tmp/\u00fcn\u00ef",
+            "/tmp/x (1)",
+            "/tmp/a,b",
+            "/tmp/a=b",
+            "/tmp/#5",
+            "/tmp/it's",
+            '"q"',
+        ),
+        *(
+            "/tmp/${oc.env:HOME}/q",
+            r"\${x}",
+            "null",
+            "true",
+            "007",
+            "1e5",
+            "nan",
+            "",
+            " ",
+            "a\nb",
+            "[a]",
+            "{a:1}",
+            "~",
+        ),
+        *("train_bench_text_ab", "???", "-m", "\\"),
+    ],
+)
+def test_a_text_given_from_python_arrives_unchanged(text):
+    request = composed(output=text)
+    assert request.config.output == text
+    assert request.overrides[-1] == f"output={text}"
+
+
+def test_texts_arrive_together_and_in_lists():
+    texts = ["a,b", "null", "\u00fc", "${x}"]
+    request = composed(
+        launcher="horovod", **{"launcher.hosts": texts, "data_dir": "a b", "command": "true a,b '#'"}
+    )
+    assert request.config.launcher.hosts == texts
+    assert (request.config.data_dir, request.config.command) == ("a b", "true a,b '#'")
+
+
+def test_a_text_where_a_number_belongs_is_refused_as_it_was_given():
+    with pytest.raises(RequestError, match=r"runs is 'f\u00fcnf'"):
+        composed(runs="f\u00fcnf")
+
+
+@pytest.mark.slow
+@settings(max_examples=15, deadline=None)
+@given(st.text())
+def test_any_text_arrives_unchanged(text):
+    assert composed(output=text, data_dir=text).config.output == text

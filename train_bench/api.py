@@ -10,6 +10,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +28,14 @@ def run(*overrides: str, **options: Any) -> Judged:
     """Run a campaign, judge it and score it: `run(benchmark="resnet_mini", runs=5, output="demo")`.
 
     `options` and `overrides` are those of `train-bench run`; one with a dot is an override:
-    `run("launcher.nproc_per_node=2", benchmark="resnet_mini", launcher="torchrun")`. Returns one entry; two with
-    `against=`, and none while the campaign waits in a queue. Progress is printed.
+    `run("launcher.nproc_per_node=2", benchmark="resnet_mini", launcher="torchrun")`. Values of `options` are values:
+    any text arrives as it is. Returns one entry; two with `against=`, and none while the campaign waits in a queue.
+    Progress is printed.
     """
     from train_bench.cli.commands.run import carry_out
     from train_bench.judge.tree import Judged
 
-    finished = carry_out(_request([*overrides, *(f"{name}={_typed(one)}" for name, one in options.items())]))
+    finished = carry_out(_request([*overrides, *(_word(name, one) for name, one in options.items())]))
     return Judged(entries=tuple(one.judgement for one in finished))
 
 
@@ -63,10 +65,26 @@ def compare(a: str | Path, b: str | Path, *, ruleset: str | None = None) -> Comp
     return comparison.compare_campaigns(str(paths[0]), one, str(paths[1]), other, history)
 
 
+def _word(name: str, value: Any) -> str:
+    """Option as a word. Commands, names of configurations and switches are read as they are typed."""
+    from train_bench.cli.overrides import BOOLEANS, GROUPS
+    from train_bench.plan.run_config import TRAITS
+
+    traits = TRAITS.get(name)
+    as_typed = name in (*GROUPS, *BOOLEANS, "point") or (
+        traits is not None and (traits.program or traits.quoted)
+    )
+    return f"{name}={value}" if as_typed and isinstance(value, str | Path) else f"{name}={_typed(value)}"
+
+
 def _typed(value: Any) -> str:
-    """Value of an option as it is typed."""
+    """Value of an option as it is typed: text unchanged, whatever it means to a shell or to Hydra."""
+    from train_bench.cli.as_text import as_text
+
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, str | os.PathLike):
+        return as_text(os.fspath(value))
     return f"[{','.join(map(_typed, value))}]" if isinstance(value, list | tuple) else str(value)
 
 
@@ -81,12 +99,20 @@ def _request(words: list[str]) -> Request:
 
     def collect(request: Request) -> int:
         request.refuse_other_verbs("run")
-        composed.append(request)
+        composed.append(_decoded(request))
         return 0
 
     with _restored():
         hydra_app.with_request("run", words, collect)
     return composed[0]
+
+
+def _decoded(request: Request) -> Request:
+    """The request with its words as they would be typed."""
+    from train_bench.cli.as_text import decoded
+
+    other = None if request.against is None else _decoded(request.against)
+    return replace(request, overrides=tuple(map(decoded, request.overrides)), against=other)
 
 
 @contextlib.contextmanager

@@ -48,6 +48,7 @@ from omegaconf.errors import (
 from train_bench.campaign import preflight
 from train_bench.cli import campaign_paths, completion, exit_codes, override_errors, overrides, sweep
 from train_bench.cli.arguments import KINDS
+from train_bench.cli.as_text import decode, decoded
 from train_bench.core import files, software
 from train_bench.errors import RequestError, UnknownName, known_names
 from train_bench.plan import discover
@@ -249,7 +250,7 @@ def _typed(config: DictConfig) -> RunConfig:
     """Configuration as an object of the schema. Raises `RequestError` for an option that was added with `+` and has no
     place there."""
     try:
-        return cast(RunConfig, OmegaConf.to_object(config))
+        return cast(RunConfig, decode(OmegaConf.to_object(config)))
     except AttributeError as error:
         raise (_unplaced(config) or RequestError(f"{_one_line(str(error))}.")) from error
 
@@ -350,7 +351,9 @@ def _explained_key(cause: OmegaConfBaseException) -> RequestError:
         return _no_option(key, [str(name) for name in keys if name != "hydra"])
     if isinstance(cause, ValidationError) and leaf in keys:
         node = cause.parent_node._get_node(leaf)
-        seen = "is empty" if cause.value in ("", None) else f"is '{_one_line(str(cause.value))[:80]}'"
+        seen = (
+            "is empty" if cause.value in ("", None) else f"is '{_one_line(decoded(str(cause.value)))[:80]}'"
+        )
         if cause.value == {}:  # of KEY.x=2
             seen = "is one value, without options below it"
         if isinstance(node, EnumNode):

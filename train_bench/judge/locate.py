@@ -103,7 +103,12 @@ class Location:
     def machine(self) -> Mapping[str, Any]:
         """The system as the first run of a campaign found it (`system.json`), read once, without secrets; empty without
         a valid one."""
-        return shown_machine(files.read_object(self.folder / "system.json"))
+        return shown_machine(self.recorded_machine)
+
+    @cached_property
+    def recorded_machine(self) -> Mapping[str, Any]:
+        """`system.json` as it is."""
+        return files.read_object(self.folder / "system.json")
 
     @cached_property
     def configuration(self) -> Mapping[str, Any]:

@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 from train_bench.core import files
-from train_bench.core.secret_filter import secrets_in_file
+from train_bench.core.secret_filter import secrets_in, secrets_in_file
 from train_bench.judge.checks.case import EntryCase
 from train_bench.judge.finding import Finding, file_finding
 
 PATTERNS = (
     "plan.json",
-    "system.json",
     "score.json",
     "hosts.json",
     "attempts/*.json",
     "record_*.json",
     "result_*.txt",
 )
-"""Files of a campaign that may leave its machine."""
+"""Files of a campaign that may leave its machine, besides its `system.json`."""
 
 MOST_NAMES = 5
 
 
 def check_secrets(case: EntryCase) -> Iterator[Finding]:
     """Files that hold what looks like a secret, by the names under which they have it and never by its value."""
+    found = {"system.json": list(dict.fromkeys(secrets_in(case.location.recorded_machine)))}
     for path in sorted(path for pattern in PATTERNS for path in case.folder.glob(pattern)):
-        try:
+        with contextlib.suppress(OSError):
             content = files.read_bytes(path, largest=files.LARGEST_JSON_BYTES)
-        except OSError:
-            continue
-        found = secrets_in_file(path.name, content)
-        if found:
-            more = f" and {len(found) - MOST_NAMES} more" if len(found) > MOST_NAMES else ""
-            listed = f"{', '.join(found[:MOST_NAMES])}{more}"
+            found[str(path.relative_to(case.folder))] = secrets_in_file(path.name, content)
+    for name, names in found.items():
+        if names:
+            more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+            listed = f"{', '.join(names[:MOST_NAMES])}{more}"
             yield file_finding(
-                str(path),
+                str(case.folder / name),
                 "secrets",
-                f"{path.name} holds what looks like a secret: {listed}. Withdraw it where it was issued, and share "
+                f"{name} holds what looks like a secret: {listed}. Withdraw it where it was issued, and share "
                 "this campaign only without it.",
                 value=listed,
             )
