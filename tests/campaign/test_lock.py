@@ -1,6 +1,7 @@
 """Of several processes that want the same run, one carries it out and the others are refused."""
 
 import errno
+import fcntl
 import json
 import os
 import socket
@@ -154,3 +155,14 @@ def test_a_campaign_whose_job_waits_in_a_queue_is_not_submitted_again(tmp_path):
     batch_queue.refuse_under_way(Queue(ended=True), tmp_path)
     with pytest.raises(RequestError, match="Job 17 has not ended yet; wait for it, or cancel it"):
         batch_queue.refuse_under_way(Queue(ended=False), tmp_path)
+
+
+def test_where_a_file_system_keeps_no_locks_data_are_prepared_with_a_warning(tmp_path, monkeypatch, capsys):
+    def refuses(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuses)
+    done = []
+    with lock.alone(tmp_path / "data"):
+        done.append(True)
+    assert done and "its file system keeps no locks" in capsys.readouterr().err

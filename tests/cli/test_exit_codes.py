@@ -1,5 +1,6 @@
 """Ends of the program: a sentence for people on a terminal, and nothing for those who have stopped reading."""
 
+import errno
 import os
 import pty
 import struct
@@ -12,7 +13,9 @@ import pytest
 
 from tests.fake_campaigns import begun  # noqa: F401
 from tests.needs import ROOT
+from train_bench.cli import exit_codes
 from train_bench.cli.exit_codes import OUTPUT_CLOSED
+from train_bench.errors import WriteError
 
 
 def unread(*command):
@@ -81,3 +84,24 @@ def test_on_a_terminal_an_error_is_wrapped_at_words_and_its_path_can_be_copied()
         [sys.executable, "-m", "train_bench", "judge", path], capture_output=True, text=True
     ).stderr.splitlines()
     assert line == " ".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("number", "step"),
+    [
+        (errno.ENOLCK, "keeps no locks"),
+        (errno.ENOSPC, "Free some space"),
+        (errno.EMFILE, "ulimit -n"),
+        (errno.EIO, "does not answer"),
+        (errno.EPERM, "The operating system refuses"),
+    ],
+)
+def test_an_error_of_the_system_without_a_file_is_not_blamed_on_the_output(number, step, capfd):
+    def refused():
+        raise OSError(number, os.strerror(number))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exit_codes, "_forget_output", lambda: None)
+        assert exit_codes.guarded(refused) == WriteError.exit_code
+    said = " ".join(capfd.readouterr().err.split())
+    assert "What is printed" not in said and os.strerror(number) in said and step in said

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import os
 import signal
@@ -225,3 +226,75 @@ def test_processes_that_admit_the_same_weights_at_once_keep_them_once(tmp_path):
         thread.join()
     assert errors == []
     assert [one.name for one in (tmp_path / "tier" / "sha256").iterdir()] == [f"{digest}.safetensors"]
+
+
+def as_link(path, other):
+    path.symlink_to(other)
+
+
+def as_other_content(path, other):
+    path.write_bytes(other.read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("plant", "said"),
+    [
+        (as_other_content, "is not the weights that were asked for"),
+        (as_link, "cannot be read as weights .it is a link"),
+        (lambda path, _: os.mkfifo(path), "is no file"),
+        (lambda path, _: path.mkdir(), "is no file"),
+    ],
+)
+def test_what_somebody_put_in_the_place_of_weights_is_neither_served_nor_waited_for(tmp_path, plant, said):
+    path, digest = weights(tmp_path, 1)
+    other, _ = weights(tmp_path, 2)
+    near, far = Tier(tmp_path / "near"), Tier(tmp_path / "far")
+    far.admit(path, digest)
+    near.path(digest).parent.mkdir(parents=True)
+    plant(near.path(digest), other)
+    with pytest.raises(RequestError, match=said):
+        near.admit(path, digest)
+    with pytest.raises(RequestError, match=said), fetch(digest, (near, far)):
+        pytest.fail("fetched")
+    if said != "is not the weights that were asked for":
+        with pytest.raises(RequestError, match=said):
+            near.evict(digest)
+
+
+def test_weights_that_change_after_they_were_served_are_hashed_again(tier, tmp_path):
+    path, digest = weights(tmp_path, 1)
+    tier.admit(path, digest)
+    with tier.lease(digest) as kept:
+        kept.chmod(0o644)
+        kept.write_bytes(weights(tmp_path, 2)[0].read_bytes())
+    with pytest.raises(RequestError, match="is not the weights"), tier.lease(digest):
+        pytest.fail("leased")
+
+
+def test_a_held_lock_is_waited_for_in_words_and_not_for_ever(tier, tmp_path, monkeypatch, capsys):
+    path, digest = weights(tmp_path, 1)
+    tier.folder.mkdir()
+    monkeypatch.setattr(weight_store, "PATIENCE_SECONDS", 0.0)
+    with (tier.folder / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_SH)
+        with pytest.raises(WriteError, match="was locked by another process"):
+            tier.admit(path, digest)
+    tier.admit(path, digest)
+
+
+def test_a_folder_that_looks_like_remains_is_named(tier, tmp_path):
+    path, digest = weights(tmp_path, 1)
+    (tier.folder / "sha256" / "x.part").mkdir(parents=True)
+    with pytest.raises(WriteError, match=r"x\.part cannot be removed"):
+        tier.admit(path, digest)
+
+
+def test_a_tier_without_locks_is_refused_by_its_reason(tier, tmp_path, monkeypatch):
+    path, digest = weights(tmp_path, 1)
+
+    def refuses(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuses)
+    with pytest.raises(WriteError, match=r"its file system keeps no locks\. Give a folder on a local disk"):
+        tier.admit(path, digest)

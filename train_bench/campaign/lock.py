@@ -61,6 +61,11 @@ def alone(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             sys.stderr.write(f"waiting for another process that writes in {folder}\n")
             fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:
+            sys.stderr.write(
+                f"warning: {lock} cannot be locked ({error.strerror}): its file system keeps no locks. Let no other "
+                f"process prepare {folder} at the same time.\n"
+            )
         yield
 
 

@@ -8,6 +8,7 @@ the program.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -19,6 +20,26 @@ from train_bench.errors import Interrupted, OutputClosed, RequestError, TrainBen
 
 VALID, INVALID, CANNOT_TELL = 0, 1, 3
 OUTPUT_CLOSED = 128 + signal.SIGPIPE
+
+STEPS = (
+    (
+        (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS),
+        "A file system in use keeps no locks or lacks another function; give folders on a local disk (output=, "
+        "data_dir=, --disk), or mount the share with locks.",
+    ),
+    ((errno.ENOSPC, errno.EDQUOT), "Free some space, and try again."),
+    ((errno.EMFILE, errno.ENFILE), "Too many files are open; allow more with ulimit -n."),
+    (
+        (errno.ENOMEM, errno.EAGAIN),
+        "Memory or processes are used up; free some, or raise their limits (ulimit -a).",
+    ),
+    (
+        (errno.ESTALE, errno.EIO, errno.ENODEV),
+        "A disk or a share does not answer; see dmesg, and mount it again.",
+    ),
+    ((errno.EROFS,), "It is mounted read-only; give another folder."),
+)
+"""Next steps by numbers of errors."""
 
 UNKNOWN_WIDTH = 80
 """Columns of a terminal that does not know them."""
@@ -54,9 +75,9 @@ def guarded(act: Callable[[], int]) -> int:
         print("Interrupted.", file=sys.stderr)
         raise SystemExit(INVALID) from None
     except OSError as error:  # nobody's mistake in particular: a disk, a mount or a permission
+        of_output = not error.filename and _output_fails()
         _forget_output()
-        where = f"{error.filename}: " if error.filename else "What is printed cannot be written: "
-        return fail(WriteError(f"{where}{error.strerror or error}."))
+        return fail(WriteError(_sentence(error, of_output=of_output)))
 
 
 def state(code: int, sentence: str | None = None) -> int:
@@ -80,6 +101,30 @@ def say(text: str) -> None:
         width = os.get_terminal_size(sys.stderr.fileno()).columns or UNKNOWN_WIDTH
         line = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
     print(line, file=sys.stderr)
+
+
+def _output_fails() -> bool:
+    """True if what was printed cannot be written: what could not stays pending, and fails again."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        return True
+    return False
+
+
+def _sentence(error: OSError, *, of_output: bool) -> str:
+    """What the operating system refused, and the next step where one is known."""
+    said = error.strerror or str(error)
+    if error.filename:
+        return f"{error.filename}: {said}.{_step(error)}"
+    if of_output:
+        return f"What is printed cannot be written: {said}."
+    return f"The operating system refuses a file or a device: {said}.{_step(error)}"
+
+
+def _step(error: OSError) -> str:
+    step = next((step for numbers, step in STEPS if error.errno in numbers), None)
+    return "" if step is None else f" {step}"
 
 
 def _forget_output() -> None:

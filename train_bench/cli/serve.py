@@ -21,6 +21,9 @@ ADDRESS = "127.0.0.1"
 PATIENCE_SECONDS = 10
 """Time limit for a browser's question, and for taking the answer."""
 
+WAIT_SECONDS = 20.0
+"""Time limit of a page for the one before it."""
+
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'",
@@ -94,8 +97,14 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.OK, "", "image/x-icon")
             return
         try:
-            with self.server.alone:
+            if not self.server.alone.acquire(timeout=WAIT_SECONDS):
+                busy = f"Another page has taken more than {WAIT_SECONDS:g} s and is not finished; ask again later.\n"
+                self._answer(HTTPStatus.SERVICE_UNAVAILABLE, busy, "text/plain")
+                return
+            try:
                 page = self.server.page(path)
+            finally:
+                self.server.alone.release()
         except (TrainBenchError, OSError, ValueError) as error:
             self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, f"{error}\n", "text/plain")
             return

@@ -12,6 +12,9 @@ import fcntl
 import hashlib
 import os
 import re
+import stat
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -21,6 +24,12 @@ from train_bench.errors import RequestError, TrainBenchError, WriteError
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 SUFFIX = ".safetensors"
+
+PATIENCE_SECONDS, POLL_SECONDS = 60.0, 0.05
+"""Time limit for a lock that another process holds."""
+
+_CHECKED: set[tuple[str | int, ...]] = set()
+"""Weights that this process has hashed, by their digest and the state of their file."""
 
 
 class Tier:
@@ -39,7 +48,7 @@ class Tier:
 
     def has(self, digest: str) -> bool:
         """True if the weights are in this tier."""
-        return self.path(digest).is_file()
+        return self.path(digest).is_file() and not self.path(digest).is_symlink()
 
     def digests(self) -> list[str]:
         """All weights of this tier, sorted."""
@@ -53,7 +62,9 @@ class Tier:
         """
         target = self.path(digest)
         with self._changing():
-            if target.is_file():
+            held = self._hold(digest)
+            if held is not None:
+                os.close(held)
                 return
             size = _size(source)
             part = target.with_suffix(".part")
@@ -96,15 +107,36 @@ class Tier:
         """Descriptor with a shared lock on weights that are in the tier."""
         path = self.path(digest)
         while True:
-            try:
-                descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            except FileNotFoundError:
+            descriptor = _opened(path)
+            if descriptor is None:
                 return None
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
-            if os.fstat(descriptor).st_nlink:
-                break
+            try:
+                _wait_for_lock(descriptor, fcntl.LOCK_SH, path)
+                if os.fstat(descriptor).st_nlink:
+                    self._refuse_other_content(descriptor, digest)
+                    return descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
             os.close(descriptor)  # evicted between the two calls
-        return descriptor
+
+    def _refuse_other_content(self, descriptor: int, digest: str) -> None:
+        """Hash weights once a process, and again when their file has changed: any user may have put them there."""
+        found = os.fstat(descriptor)
+        checked = (digest, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        if checked in _CHECKED:
+            return
+        seen, at = hashlib.sha256(), 0
+        while block := os.pread(descriptor, 2**20, at):
+            seen.update(block)
+            at += len(block)
+        if seen.hexdigest() != digest:
+            path = self.path(digest)
+            raise RequestError(
+                f"{path} is not the weights that were asked for: its sha256 is {seen.hexdigest()[:12]}.... Somebody "
+                f"else wrote it, or it was changed; remove it, and admit the right file again."
+            )
+        _CHECKED.add(checked)
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
@@ -116,27 +148,79 @@ class Tier:
         except OSError as error:
             raise _cannot_write(self.folder, 0, error) from error
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            _wait_for_lock(descriptor, fcntl.LOCK_EX, self.folder / "lock")
             for part in self.folder.glob("sha256/*.part"):
-                part.unlink()
+                _remove_part(part)
             yield
         finally:
             os.close(descriptor)
 
 
 def _evict(path: Path) -> bool:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
+    descriptor = _opened(path)
+    if descriptor is None:
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         path.unlink()
     except BlockingIOError:  # somebody holds it
         return False
+    except OSError as error:
+        raise WriteError(f"{path} cannot be removed ({error.strerror}); remove it by hand.") from error
     finally:
         os.close(descriptor)
     return True
+
+
+def _opened(path: Path) -> int | None:
+    """Descriptor of weights; None where there are none. Raises `RequestError` for anything but a file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        why = "it is a link" if error.errno == errno.ELOOP else error.strerror
+        raise RequestError(
+            f"{path} cannot be read as weights ({why}); remove it, or give another folder."
+        ) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise RequestError(f"{path} is no file; remove it, or give another folder.")
+    return descriptor
+
+
+def _wait_for_lock(descriptor: int, kind: int, path: Path) -> None:
+    """Take a lock; says once that it waits. Raises `WriteError` at the end of its patience, or without locks."""
+    deadline, said = time.monotonic() + PATIENCE_SECONDS, False
+    while True:
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            return
+        except BlockingIOError as error:
+            if time.monotonic() > deadline:
+                raise WriteError(
+                    f"{path} was locked by another process for {PATIENCE_SECONDS:g} s; end that one (lslocks names it) "
+                    f"or give another folder."
+                ) from error
+        except OSError as error:
+            raise WriteError(
+                f"{path} cannot be locked ({error.strerror}): its file system keeps no locks. Give a folder on a local "
+                f"disk or in /dev/shm."
+            ) from error
+        if not said:
+            said = True
+            sys.stderr.write(f"waiting for another process that holds {path}\n")
+        time.sleep(POLL_SECONDS)
+
+
+def _remove_part(part: Path) -> None:
+    try:
+        part.unlink(missing_ok=True)
+    except OSError as error:
+        raise WriteError(
+            f"{part} cannot be removed ({error.strerror}); it is no remains of an admission: move it away, or give "
+            f"another folder."
+        ) from error
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ import json
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ import pytest
 from tests.command_line import in_the_foreground
 from tests.report import pages
 from tests.store.test_store import campaign, index
+from train_bench.cli import serve
 from train_bench.cli.commands import web
 from train_bench.cli.program import command
 from train_bench.cli.serve import Server
@@ -229,3 +231,26 @@ def test_without_a_folder_the_campaigns_are_those_of_the_store(results):
         there = links(server)
         assert [path.split("/")[1] for path in there] == ["history", "campaign"]
         assert "resnet_mini" in ask(server, there[1])[1]
+
+
+def test_a_folder_of_a_store_without_results_in_itself_is_not_searched(tmp_path):
+    folder = campaign(tmp_path / "above" / "campaign")
+    store = tmp_path / "store.db"
+    index(store, folder)
+    with sqlite3.connect(store) as connection:
+        connection.execute("UPDATE entries SET folder = ?", (str(tmp_path / "above"),))
+    connection.close()
+    pages = web.Pages(None, store, None)
+    [address] = set(re.findall("/campaign/[0-9a-f]{16}", pages("/")))
+    assert pages(address) is None
+
+
+def test_a_page_that_takes_long_keeps_others_waiting_for_a_limited_time(monkeypatch):
+    monkeypatch.setattr(serve, "WAIT_SECONDS", 0.01)
+    with Server(lambda path: "page", 0) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        with server.alone:
+            answer, text = ask(server, "/")
+        assert answer.status == 503 and "not finished" in text
+        assert ask(server, "/")[0].status == 200
+        server.shutdown()

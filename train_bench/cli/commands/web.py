@@ -96,7 +96,7 @@ class Pages:
             return None
         there, names = self._named(), re.findall(r"[0-9a-f]{16}", path)
         folders = [there[name] for name in names if name in there]
-        if len(folders) < len(names) or len(set(names)) < len(names):
+        if len(folders) < len(names) or len(set(names)) < len(names) or not all(map(_is_result, folders)):
             return None
         return self._campaign(folders[0]) if len(folders) == 1 else self._report(folders)
 
@@ -191,6 +191,16 @@ def _folders_below(top: Path) -> Iterator[Path]:
             below[:] = [one for one in below if one != REPEATED]
         if planned or any(RESULT.fullmatch(file) for file in files):
             yield folder
+
+
+def _is_result(folder: Path) -> bool:
+    """True for a folder with a plan or with logs in itself: a store may be anybody's file and name any folder, and what
+    lies below others is not searched."""
+    try:
+        with os.scandir(folder) as entries:
+            return any(entry.name == "plan.json" or RESULT.fullmatch(entry.name) for entry in entries)
+    except (OSError, ValueError):
+        return False
 
 
 def _results_of(store: Path) -> dict[str, dict[str, Any]]:
