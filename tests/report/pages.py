@@ -81,8 +81,13 @@ def hostile(folder):
             line["metadata"]["file"] = bad
             lines.append(f":::MLLOG {json.dumps(line)}\n")
         lines += [f":::MLLOG {{{bad}\n" for bad in HOSTILE]
-        half = {"key": HOSTILE[0], "value": "half \ud800", "time_ms": 1, "metadata": {}}
-        lines.append(f":::MLLOG {json.dumps(half)}\n")
+        start, stop = (
+            next(at for at, line in enumerate(lines) if f'"{key}"' in line)
+            for key in ("run_start", "run_stop")
+        )
+        began = json.loads(lines[start].partition(":::MLLOG ")[2])["time_ms"]
+        half = {"key": HOSTILE[0], "value": "half \ud800", "time_ms": began, "metadata": {}}
+        lines.insert(stop, f":::MLLOG {json.dumps(half)}\n")  # a finding, since it goes back on the clock
         (place / f"result_{index}.txt").write_text("".join(lines))
     description = folder / "<i>org" / "systems" / "<b>box.json"
     description.write_text(json.dumps({f"note {bad}": bad for bad in HOSTILE}))
