@@ -294,9 +294,10 @@ def _asked_of_attempt(began: float, seconds: float, started: int, ended: int, wh
 
 def clocks_of_processes(_: Path, ms: float) -> bool:
     """In a log of several processes a block begins so long before `run_start`, which then breaks a rule."""
-    (line,) = events(("block_start", None)).of("block_start")
+    of_log = events(("block_start", None))
+    (line,) = of_log.of("block_start")
     line.time_ms = GOOD.started_ms - ms
-    log = SimpleNamespace(events=SimpleNamespace(of=lambda *keys: [line]))
+    log = SimpleNamespace(events=of_log)
     (found,) = _outside(GOOD, log, RESNET)  # type: ignore[arg-type]
     return found.grade == BREAKS
 
@@ -431,7 +432,7 @@ THRESHOLDS = {
     ),
     "history.CLOCKS_MS, before": Threshold(bound=60_000, is_asked=before_attempt),
     "history.CLOCKS_MS, after": Threshold(bound=60_000, is_asked=after_attempt),
-    "review.APART_MS": Threshold(bound=1000, is_asked=clocks_of_processes),
+    "clock.APART_MS": Threshold(bound=1000, is_asked=clocks_of_processes),
     "unverifiable.DELAY_BOUND_MS": Threshold(bound=100.0, is_asked=delay),
     "record.TOO_SHORT_TO_TELL": Threshold(bound=1.0, is_asked=lost_is_known),
     "record.TELLING_SECONDS": Threshold(bound=10.0, is_asked=copies_by_durations),

@@ -237,6 +237,7 @@ def test_the_table_of_a_tree_names_below_it_who_is_asked(table, tmp_path, capsys
 
 
 def test_a_table_that_is_none_is_refused_before_anything_is_judged(tmp_path):
+    (tmp_path / "none").mkdir()
     with pytest.raises(RequestError, match="cannot be read as a table"):
         command("judge")([str(tmp_path / "none"), "--published", str(tmp_path / "none.csv")])
 
