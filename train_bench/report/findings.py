@@ -35,10 +35,10 @@ def show(judged: Mapping[str, Any], console: Console) -> None:
             _show_kinds(entry, console)
         for finding in entry["findings"]:
             print_line(console, f"  [{finding['check']}, {GRADES[finding['grade']]}] {finding['message']}")
-        for line in summary({**entry, **_without_findings(entry)}):
-            print_line(console, line)
         if (official := package_checker_in_words(entry)) is not None:
             print_line(console, official)
+        for line in summary({**entry, **_without_findings(entry)}):
+            print_line(console, line)  # the last one is the verdict
         _show_opinions(entry, console)
         if len(entries) > 1:
             print_line(console, "")
