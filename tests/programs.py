@@ -21,7 +21,7 @@ from typing import Any
 _ASKED_FOR = """
     python python3 git make cc c++ gcc g++ cpp as ld ar nm ranlib strip objcopy objdump
     sh bash dash grep egrep fgrep sed awk find xargs tar gzip gunzip zcat diff cmp mount umount hostname
-    getconf ldconfig
+    getconf ldconfig openssl patch
     [ arch b2sum base32 base64 basename cat chgrp chmod chown chroot cksum comm cp csplit cut date dd df dir dircolors
     dirname du echo env expand expr factor false fmt fold groups head hostid id install join kill link ln logname ls
     md5sum mkdir mkfifo mknod mktemp mv nice nl nohup nproc numfmt od paste pathchk pinky pr printenv printf ptx pwd
@@ -30,7 +30,7 @@ _ASKED_FOR = """
     uptime users vdir wc who whoami yes
 """
 ASKED_FOR = frozenset(_ASKED_FOR.split())
-"""Python, git, make, a C compiler, and what every Linux has: a shell, the core utilities."""
+"""Python, git, make, a C compiler, and what every Linux has: a shell, the core utilities, OpenSSL."""
 
 _OPTIONAL = """
     sbatch srun salloc sinfo squeue sacct scancel scontrol sstat slurmctld slurmd slurmstepd munge munged

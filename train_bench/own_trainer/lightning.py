@@ -17,8 +17,7 @@ from train_bench import Benchmark
 
 
 class TimeToTrain(Callback):
-    """The sizes are those of the training and the evaluation set; `metrics` gives for each metric of the target the
-    name under which the module logs it."""
+    """Sizes are those of the two sets; `metrics` has the name that the module logs, by metric of the target."""
 
     def __init__(self, benchmark: Benchmark, train_samples: int, eval_samples: int, **metrics: str) -> None:
         self.benchmark, self.sizes, self.metrics = benchmark, (train_samples, eval_samples), metrics
@@ -29,12 +28,8 @@ class TimeToTrain(Callback):
             raise ValueError("Trainer(num_sanity_val_steps=0): the sanity check evaluates before training.")
         if trainer.min_steps or trainer.min_epochs or not trainer.enable_validation:
             raise ValueError("Trainer() with validation, without min_steps and min_epochs: it ends the run.")
-        if trainer.global_step or trainer.ckpt_path:
-            place = f" of {trainer.ckpt_path}" if trainer.ckpt_path else ""
-            raise ValueError(
-                f"The Trainer continues a checkpoint{place} at step {trainer.global_step}; a timed run begins with new "
-                "weights: call fit() of a new Trainer, without ckpt_path."
-            )
+        if step := trainer.ckpt_path or trainer.global_step:
+            raise ValueError(f"The Trainer continues a checkpoint of {step}; fit() a new Trainer.")
         trainer.check_val_every_n_epoch = None
         self.benchmark.init_stop()
         self.benchmark.run_start(*self.sizes)

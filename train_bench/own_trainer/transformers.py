@@ -1,8 +1,7 @@
 """Transformers under the clock of train_bench: `TimeToTrain(benchmark, 60_000, 10_000, top1="eval_acc")` is a callback.
 
-The script announces, calls `benchmark.init_start()` before it builds the model, and then `trainer.train()`; the
-callback does the rest. Data sets are made before the clock starts, so they may not read before a sample is requested.
-The marks of the benchmark determine when to evaluate, regardless of `eval_strategy`, and when the run is over.
+The script announces, calls `benchmark.init_start()`, builds the model, and calls `trainer.train()`. Data sets may not
+read before a sample is requested. Marks decide when to evaluate, whatever `eval_strategy` says, and when it ends.
 """
 
 from __future__ import annotations
@@ -10,27 +9,21 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from train_bench import Benchmark
 
 
 class TimeToTrain(TrainerCallback):
-    """The sizes are those of the training and the evaluation set; `metrics` gives for each metric of the target its
-    name in the Trainer, where those of `compute_metrics` begin with `eval_`. Each rank trains on samples of its own."""
+    """Sizes are those of both sets; `metrics` has each metric by its name in the Trainer, which begins with `eval_`."""
 
     def __init__(self, benchmark: Benchmark, train_samples: int, eval_samples: int, **metrics: str) -> None:
         self.benchmark, self.sizes, self.metrics = benchmark, (train_samples, eval_samples), metrics
         self.samples = self.before = self.batches = 0
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, *_: Any, train_dataloader: Any, **__: Any
-    ) -> None:
-        if state.global_step:
-            raise ValueError(
-                f"The Trainer begins at step {state.global_step} of a checkpoint; a timed run begins with new weights: "
-                "call train() without resume_from_checkpoint."
-            )
+    def on_train_begin(self, args: Any, state: Any, *_: Any, train_dataloader: Any, **__: Any) -> None:
+        if step := state.global_step:
+            raise ValueError(f"The Trainer begins at step {step} of a checkpoint: train() without it.")
         if args.eval_on_start:
             raise ValueError("TrainingArguments(eval_on_start=False): training comes first.")
         partial = hasattr(train_dataloader.dataset, "__len__") and not args.dataloader_drop_last
