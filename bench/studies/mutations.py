@@ -101,7 +101,7 @@ MUTATIONS = (
         file=CLOCK,
         text="        self._log.run_start()\n        self._ranks.barrier()\n",
         mutated="        self._log.run_start()\n",
-        tests=TWO_RANKS,
+        tests=BOTH_DOORS,
     ),
     Mutation(
         name="run_start is logged when all ranks may read data",
