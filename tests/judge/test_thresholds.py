@@ -13,12 +13,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.judge.campaigns import LOGS, MINI
 from tests.judge.checks.test_physics import CPU, ours, times_the_peak
 from tests.judge.checks.test_physics import asked as questions_of_physics
 from tests.judge.published.test_power_review import node, questions, write
+from train_bench.judge import patterns
 from train_bench.judge.checks import (
     against_plan,
     history,
@@ -330,6 +332,64 @@ def copies_by_durations(_: Path, seconds: float) -> bool:
     return run.times_digest == moved.times_digest
 
 
+PATTERN, OFF_PATTERN = np.array([0.0, 6, -5, -8, 3, 6, -3, 1]), np.array([-1.0, 0, 0, 0, 2, -1, 0, 0])
+"""Deviations of a run, whose median is 4.5 from their median, and some at right angles to them and to a constant."""
+
+LINE, OFF_LINE = np.array([4.0, 1, 19, 9, 13, 15]), np.array([0.0, 0, -2, -2, 2, 2])
+"""Qualities of a run, whose second differences are 17.5 in the median, and some at right angles likewise."""
+
+
+def with_intervals(intervals: Any) -> Any:
+    """The good run, with evaluations after each epoch at these intervals (ms)."""
+    times = np.cumsum([0, *intervals])
+    first = GOOD.evaluations[0]
+    evaluations = [
+        first._replace(position=float(at), time_ms=round(time)) for at, time in enumerate(times, 1)
+    ]
+    return replace(GOOD, evaluations=tuple(evaluations))
+
+
+def with_qualities(values: Any) -> Any:
+    """The good run, with these qualities."""
+    first = GOOD.evaluations[0]
+    return replace(GOOD, evaluations=tuple(first._replace(value=float(value)) for value in values))
+
+
+def off_by(share: float, size: float, direction: Any) -> Any:
+    """`direction` with the root mean square `share` times `size`."""
+    return share * size * direction / np.sqrt((direction**2).mean())
+
+
+def pattern_of_another(_: Path, share: float) -> bool:
+    """The pattern of a run is that of another but for this share of its spread."""
+    shaken = PATTERN + off_by(share, 4.5, OFF_PATTERN)
+    runs = [with_intervals(1_000_003 + 1e4 * deviations) for deviations in (PATTERN, shaken)]
+    return bool(patterns.time_copies(runs))
+
+
+def qualities_on_a_line(_: Path, share: float) -> bool:
+    """The qualities of a run lie on a line with those of another but for this share of their roughness."""
+    shaken = 0.1 + 0.5 * (LINE + off_by(share, 17.5, OFF_LINE))
+    return patterns.same_qualities(with_qualities(LINE), with_qualities(shaken))
+
+
+def intervals_that_tell(count: int) -> bool:
+    """So many intervals know a copy."""
+    run = with_intervals(1_000_003 + 1e4 * PATTERN[:count])
+    return bool(patterns.time_copies([run, run]))
+
+
+def spread_that_tells(spread: int) -> bool:
+    """Intervals that spread so many milliseconds know a copy."""
+    run = with_intervals(1_000_003 + spread * np.array([-1, 1, 1, -1, 1, -1, 0]))
+    return bool(patterns.time_copies([run, run]))
+
+
+def qualities_that_tell(count: int) -> bool:
+    """So many qualities know a copy."""
+    return patterns.same_qualities(with_qualities(LINE[:count]), with_qualities(1 + LINE[:count]))
+
+
 THRESHOLDS = {
     "plausible.NEAR, more": Threshold(bound=1.15, is_asked=samples_of_an_epoch),
     "plausible.NEAR, fewer": Threshold(bound=1 / 1.15, is_asked=samples_of_an_epoch, below=True),
@@ -436,6 +496,8 @@ THRESHOLDS = {
     "unverifiable.DELAY_BOUND_MS": Threshold(bound=100.0, is_asked=delay),
     "record.TOO_SHORT_TO_TELL": Threshold(bound=1.0, is_asked=lost_is_known),
     "record.TELLING_SECONDS": Threshold(bound=10.0, is_asked=copies_by_durations),
+    "patterns.SAME_PATTERN": Threshold(bound=0.1, is_asked=pattern_of_another, below=True),
+    "patterns.SAME_QUALITIES": Threshold(bound=1e-4, is_asked=qualities_on_a_line, below=True),
 }
 
 
@@ -453,6 +515,9 @@ def test_a_threshold_lies_between_values_one_per_cent_to_either_side(
     ("count", "is_asked"),
     [
         ("peers.LEAST_PEERS", lambda folder, peers: time_of_peers(folder, 2.0, count=peers)),
+        ("patterns.FEWEST_INTERVALS", lambda folder, count: intervals_that_tell(count)),
+        ("patterns.LEAST_DEVIATION", lambda folder, spread: spread_that_tells(spread)),
+        ("patterns.FEWEST_QUALITIES", lambda folder, count: qualities_that_tell(count)),
         ("samples.BY_CHANCE", lambda folder, common: common_samples(folder, common, whole=False)),
         (
             "power_review.CONSTANT",
@@ -489,6 +554,9 @@ def test_a_threshold_lies_between_values_one_per_cent_to_either_side(
 def test_a_count_is_asked_from_its_threshold_on(tmp_path: Path, count: str, is_asked: Any) -> None:
     first = {
         "peers.LEAST_PEERS": 4,
+        "patterns.FEWEST_INTERVALS": 7,
+        "patterns.LEAST_DEVIATION": 5,
+        "patterns.FEWEST_QUALITIES": 6,
         "samples.BY_CHANCE": 4,
         "power_review.CONSTANT": 10,
         "power_review.RISING": 58,  # 0.95 of the 61 pairs of 62 readings

@@ -18,6 +18,7 @@ from train_bench.judge.compliance import RunVerdict
 from train_bench.judge.finding import BREAKS
 from train_bench.judge.null_reasons import add_null_reasons
 from train_bench.judge.official.official_verdict import OfficialVerdict
+from train_bench.judge.patterns import time_copies
 from train_bench.judge.rcp import FAIL, MISSING, PASS, RcpVerdict
 from train_bench.judge.statistics import olympic_interval, olympic_mean, relative_half_width
 from train_bench.logs.log import NO_CONTENT
@@ -291,7 +292,7 @@ def _copies(records: Sequence[RunRecord]) -> bool:
     """True if a log is a copy of another, so that the times are no independent ones."""
     known = [record.sha256 for record in records if record.sha256 != NO_CONTENT]
     timed = [record.times_digest for record in records if record.times_digest is not None]
-    return len(set(known)) < len(known) or len(set(timed)) < len(timed)
+    return len(set(known)) < len(known) or len(set(timed)) < len(timed) or bool(time_copies(records))
 
 
 def _interval(

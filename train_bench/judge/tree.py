@@ -20,6 +20,7 @@ from train_bench.judge.compliance import RunVerdict
 from train_bench.judge.entry import Judgement, judge_entry
 from train_bench.judge.finding import REVIEW, Finding
 from train_bench.judge.locate import Entries, Location, find, in_folder
+from train_bench.judge.patterns import time_copies
 from train_bench.judge.published import peers, published_entries
 from train_bench.judge.published.published_entries import Entry
 from train_bench.logs.log import NO_CONTENT
@@ -160,10 +161,13 @@ def _small(locations: Sequence[Location]) -> bool:
 def _with_copies(entries: Sequence[Judgement]) -> list[Judgement]:
     """Mark logs in the judgements that another entry has, too, or whose times it has."""
     first: dict[Any, tuple[Path, str]] = {}
+    places = [(entry.location.folder, record) for entry in entries for record in entry.records]
+    patterns = iter(_copied_patterns(places) if len(entries) > 1 else [None] * len(places))
     marked = []
     for entry in entries:
         verdicts = []
         for record, verdict in zip(entry.records, entry.verdicts, strict=True):
+            pattern = next(patterns)
             here = (entry.location.folder, record.file)
             same, timed = first.setdefault(record.sha256, here), first.setdefault(_times(record), here)
             if same[0] != here[0] and record.sha256 != NO_CONTENT:
@@ -175,9 +179,24 @@ def _with_copies(entries: Sequence[Judgement]) -> list[Judgement]:
                     f"millisecond, as those of {timed[1]} of another entry; times of two runs differ."
                 )
                 verdict = _with_finding(record, verdict, "same_times", message)
+            elif pattern is not None:
+                message = (
+                    f"The intervals between its {len(record.evaluations)} evaluations are those of {pattern} of "
+                    "another entry, stretched or shaken by milliseconds; those of two runs differ."
+                )
+                verdict = _with_finding(record, verdict, "same_pattern", message)
             verdicts.append(verdict)
         marked.append(replace(entry, verdicts=tuple(verdicts)))
     return marked
+
+
+def _copied_patterns(places: Sequence[tuple[Path, RunRecord]]) -> list[str | None]:
+    """For each run the file of an earlier one of another folder whose pattern of times it has, if there is one."""
+    copies = time_copies([record for _, record in places])
+    return [
+        places[copies[at]][1].file if at in copies and places[copies[at]][0] != folder else None
+        for at, (folder, _) in enumerate(places)
+    ]
 
 
 def _with_peers(judgements: Sequence[Judgement], table: Callable[[], Sequence[Entry]]) -> list[Judgement]:

@@ -25,6 +25,7 @@ from train_bench.judge.checks.history import (
     check_order,
 )
 from train_bench.judge.checks.interrupted import check_interruptions
+from train_bench.judge.checks.interval import check_interval
 from train_bench.judge.checks.observed import check_life, check_work
 from train_bench.judge.checks.parameters import check_parameters, check_submitter_parameters
 from train_bench.judge.checks.physics import check_physics
@@ -100,6 +101,7 @@ ENTRY_CHECKS: tuple[Callable[[EntryCase], Iterable[Finding]], ...] = (
     check_submission_files,
     check_parameters,
     check_twins,
+    check_interval,
     check_fresh,
     check_entry_against_plan,
     check_injected_faults,

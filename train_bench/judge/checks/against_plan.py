@@ -20,12 +20,15 @@ from train_bench.errors import LogError
 from train_bench.judge.checks.case import EntryCase, LogCase
 from train_bench.judge.checks.planned import Planned, count, mapping
 from train_bench.judge.finding import BREAKS, REVIEW, Finding, finding
+from train_bench.judge.patterns import same_qualities, time_copies
 from train_bench.logs.log import NO_CONTENT, Log
 from train_bench.logs.record import SUCCESS, TELLING_SECONDS, RunRecord
 from train_bench.rules.ruleset import BenchmarkRules
 
 CLOCKS_MS = 60_000
 """Largest tolerated difference between the clock of the planning host and those of the training hosts."""
+
+EQUAL_TIMES, EQUAL_QUALITIES = "equal_times", "equal_qualities"
 
 OUTLIER = 3.0
 """Factor from the median beyond which a run's speed is an outlier; on an idle machine speeds agree within a
@@ -167,12 +170,13 @@ def against_each_other(
     speeds = [record.samples_per_second for record in records if record.samples_per_second]
     usual = statistics.median(speeds) if len(speeds) > 2 else None
     first: dict[str, RunRecord] = {}
+    patterns = time_copies(records)
     findings = []
     for at, record in enumerate(records):
         other = overlapping.get(at)
         findings.append(
             [
-                *_alike(record, first, rules),
+                *_copied(records, at, first, patterns, rules),
                 *(_at_once(record, records[other], rules) if other is not None else ()),
                 *_outlier(record, usual, rules),
             ]
@@ -197,13 +201,42 @@ def _alike(record: RunRecord, first: dict[str, RunRecord], rules: BenchmarkRules
             f"All evaluations and run_stop have the same times, to the millisecond, as those of {name}; "
             "times of two runs differ."
         )
-        yield finding(record, rules, "equal_times", message)
+        yield finding(record, rules, EQUAL_TIMES, message)
     elif len(evaluations) > 3 and record.status == SUCCESS and same_qualities.sha256 != record.sha256:
         message = (
             f"All {len(evaluations)} evaluations have the same values as those of "
             f"{Path(same_qualities.file).name}."
         )
-        yield finding(record, rules, "equal_qualities", message, grade=REVIEW)
+        yield finding(record, rules, EQUAL_QUALITIES, message, grade=REVIEW)
+
+
+def _copied(
+    records: Sequence[RunRecord],
+    at: int,
+    first: dict[str, RunRecord],
+    patterns: Mapping[int, int],
+    rules: BenchmarkRules,
+) -> Iterator[Finding]:
+    """Times and qualities of an earlier run, as they are, or moved, stretched and shaken."""
+    record = records[at]
+    exact = [*_alike(record, first, rules)]
+    yield from exact
+    checks = {one.check for one in exact}
+    if record.sha256 in {one.sha256 for one in records[:at]}:
+        return
+    if at in patterns and EQUAL_TIMES not in checks:
+        message = (
+            f"The intervals between its {len(record.evaluations)} evaluations are those of "
+            f"{Path(records[patterns[at]].file).name}, stretched or shaken by milliseconds; those of two runs differ."
+        )
+        yield finding(record, rules, "equal_pattern", message)
+    other = next((one for one in records[:at] if same_qualities(one, record)), None)
+    if other is not None and record.status == SUCCESS and not checks:
+        message = (
+            f"Its {len(record.evaluations)} qualities are those of {Path(other.file).name} times a factor, plus a "
+            "number; those of two runs differ."
+        )
+        yield finding(record, rules, EQUAL_QUALITIES, message, grade=REVIEW)
 
 
 def _overlapping(records: Sequence[RunRecord]) -> dict[int, int]:
