@@ -14,6 +14,15 @@ TESTS = ("TEST01", "TEST04")
 OFFICIAL_TOLERANCE = 0.1
 """Share by which a compliance test may be faster or, in TEST01, slower."""
 
+SHORT_TOLERANCE = 0.2
+SHORT_LATENCIES_NS = {
+    "TEST01": {"SingleStream": 200_000, "MultiStream": 1_600_000},
+    "TEST04": {"SingleStream": 200_000},
+}
+"""Latencies of a performance test up to which the scripts of the official tests allow `SHORT_TOLERANCE`
+(mlcommons/inference 0f56342b, compliance/nvidia/TEST0[14]/verify_performance.py): what else a machine does is a large
+part of them."""
+
 
 def check(
     test: LoadGenTest, tests: Sequence[LoadGenTest], tolerance: float | None
@@ -50,29 +59,37 @@ def _below(test: LoadGenTest, scenario: Path) -> tuple[str, ...]:
 def _speeds(
     name: str, test: LoadGenTest, performance: LoadGenTest, tolerance: float
 ) -> Iterator[tuple[str, str, str]]:
-    rates = [_rate(one) for one in (test, performance)]
-    if None in rates:
+    values = [_value(one) for one in (test, performance)]
+    if None in values:
         yield (
             name,
             REVIEW,
             f"{name} and the performance test do not both have a result.",
         )
         return
-    ratio = float(rates[0] or 0.0) / float(rates[1] or 1.0)
-    if ratio > 1 + tolerance or (name == "TEST01" and ratio < 1 - tolerance):
-        bounds = (
-            f"{1 - tolerance:g} to {1 + tolerance:g}" if name == "TEST01" else f"at most {1 + tolerance:g}"
+    now, then = (float(value or 1.0) for value in values)
+    if tolerance == OFFICIAL_TOLERANCE and then <= SHORT_LATENCIES_NS[name].get(performance.scenario, 0):
+        tolerance = SHORT_TOLERANCE
+    rates = performance.scenario in ("Server", "Offline")
+    ratio, what = now / then, "speed" if rates else "latency"
+    low, high = 1 - tolerance, 1 + tolerance
+    if name == "TEST01":
+        kept, bounds = low <= ratio <= high, f"{low:g} to {high:g}"
+    else:
+        kept, bounds = (ratio <= high, f"at most {high:g}") if rates else (ratio >= low, f"at least {low:g}")
+    if not kept:
+        yield (
+            name,
+            BREAKS,
+            f"{name} has {ratio:.3f} times the {what} of the performance test; {bounds}. Where the machine was busy "
+            "during one of them, repeat both.",
         )
-        yield name, BREAKS, f"{name} has {ratio:.3f} times the speed of the performance test; {bounds}."
 
 
-def _rate(test: LoadGenTest) -> float | None:
-    """Queries or samples per second, by the trace or, without one, as logged; of a latency its inverse."""
+def _value(test: LoadGenTest) -> float | None:
+    """Metric by the trace or, without one, as logged: samples per second, or a latency in nanoseconds; None for 0."""
     trace = loadgen_verdict.recompute(test, test.strictest_percentile)
-    value = test.logged_value if trace is None else trace.value
-    if not value:
-        return None
-    return value if test.scenario in ("Server", "Offline") else 1e9 / value
+    return (test.logged_value if trace is None else trace.value) or None
 
 
 def _answers(
