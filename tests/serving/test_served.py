@@ -27,7 +27,7 @@ from train_bench.report.serving import cost_of_training
 from train_bench.serving import rank
 from train_bench.serving.assignment import as_options
 from train_bench.serving.batching import Batching
-from train_bench.serving.folders import RESULT, TRAINING_LOG
+from train_bench.serving.folders import LEFT_BY_A_RUN, LEFT_BY_A_TEST, RESULT, TRAINING_LOG
 from train_bench.serving.judge import judge_folder
 from train_bench.serving.session import ServeRequest, assignment_of
 
@@ -312,6 +312,12 @@ def quality(value):
     return change
 
 
+def left_out(folder, test, file):
+    """Leave a file of a test out, and its digest."""
+    (folder / test / file).unlink()
+    in_result(lambda content: content["tests"][test]["files"].pop(file))(folder)
+
+
 EDITS = {
     "other weights": (
         in_result(lambda content: content["runs"][0]["weights"].update({"run_0.safetensors": "0" * 64})),
@@ -346,6 +352,22 @@ EDITS = {
     ),
     "dropped slow queries": (below("performance/run_1", without_slow_ones), "edited_result"),
     "a test that was left out": (lambda folder: shutil.rmtree(folder / OFFLINE / "TEST04"), "files"),
+    "a trace that is left out": (
+        lambda folder: left_out(folder, f"{OFFLINE}/performance/run_1", "mlperf_log_trace.json"),
+        "files",
+    ),
+    "a summary that is left out": (
+        lambda folder: left_out(folder, f"{OFFLINE}/TEST01", "mlperf_log_summary.txt"),
+        "files",
+    ),
+    "a verification that is left out": (
+        lambda folder: (folder / "run_0" / "verified_training.json").unlink(),
+        "files",
+    ),
+    "weights in bf16 that are computed in another precision": (
+        in_result(lambda content: content.update(quantisation="bf16", precision="fp32")),
+        "quality",
+    ),
     "a test that nobody names": (
         in_result(lambda content: content["tests"].pop(f"{OFFLINE}/TEST01")),
         "tests",
@@ -453,19 +475,6 @@ def again(folder):
     renamed(folder)
 
 
-def scaled(folder):
-    """Let the trace of run 1 be that of run 0, 3 % slower."""
-    again(folder)
-    trace = folder / "run_1" / "Offline" / "performance" / "run_1" / "mlperf_log_trace.json"
-    text = re.sub(
-        r'"complete_ns":(\d+)',
-        lambda found: f'"complete_ns":{round(int(found[1]) * 1.03)}',
-        trace.read_text(),
-    )
-    trace.write_text(text)
-    renamed(folder)
-
-
 def copied_findings(folder, grade="breaks"):
     judged = judge_folder(folder, None)
     found = [one.message for one in judged.findings if one.check == "copies" and one.grade == grade]
@@ -488,9 +497,83 @@ def test_one_run_served_twice_is_not_valid(two):
     assert any("[duplicate]: This log is a copy of training.log" in one for one in messages)
 
 
-def test_a_scaled_trace_is_a_copy(two):
-    scaled(two)
+def in_trace(change):
+    """Let each latency (ns) of run 1 be another."""
+
+    def edit(folder):
+        trace = folder / "run_1" / "Offline" / "performance" / "run_1" / "mlperf_log_trace.json"
+        text = re.sub(
+            r'"complete_ns":(\d+)',
+            lambda found: f'"complete_ns":{round(change(int(found[1])))}',
+            trace.read_text(),
+        )
+        trace.write_text(text)
+        renamed(folder)
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda ns: 1.03 * ns, lambda ns: ns + 2e6, lambda ns: 0.9 * ns + 1e6 + 997 * (ns % 11 - 5)],
+    ids=["scaled", "moved", "all, and shaken"],
+)
+def test_a_trace_that_was_scaled_moved_or_shaken_is_a_copy(two, change):
+    again(two)
+    in_trace(change)(two)
     assert any("has the latencies of run_0" in one for one in copied_findings(two)[1])
+
+
+def test_tests_that_answer_all_samples_at_once_are_no_copies(two):
+    """Then all latencies of a test are one number, and any two tests are multiples of each other."""
+    for index in (0, 1):
+        trace = two / f"run_{index}" / "Offline" / "performance" / "run_1" / "mlperf_log_trace.json"
+        trace.write_text(
+            re.sub(r'"complete_ns":\d+', f'"complete_ns":{300_000_000 + index}', trace.read_text())
+        )
+    renamed(two)
+    assert not any("has the latencies" in one for one in copied_findings(two)[1])
+
+
+def test_a_result_has_the_files_that_are_listed_as_left(sound):
+    for name in json.loads((sound / RESULT).read_text())["tests"]:
+        assert {path.name for path in (sound / name).iterdir()} == {*LEFT_BY_A_TEST}
+    assert {path.name for path in (sound / "run_0").iterdir() if path.is_file()} == {*LEFT_BY_A_RUN}
+
+
+def test_rounded_weights_that_are_better_than_the_exact_ones_are_for_review(sound):
+    def change(content):
+        content.update(quantisation="int8_dynamic")
+        content["scenarios"]["Offline"]["quality"]["0"]["top1"] *= 1.02
+
+    in_result(change)(sound)
+    assert "quality" not in broken(judge_folder(sound, None))
+    asked = [one for one in judge_folder(sound, None).findings if one.check == "quality"]
+    assert [one.grade for one in asked] == ["review"]
+    assert "seldom better than exact ones by more than 1%" in asked[0].message
+
+
+def test_a_wait_that_one_test_lacks_is_for_review(two):
+    def change(content):
+        tests = [test for test in content["tests"].values() if test["mode"] == "PerformanceOnly"]
+        tests[0]["processor_wait"] = None
+
+    def asked():
+        return [
+            one.message for one in judge_folder(two, None).findings if "waited for a processor" in one.message
+        ]
+
+    assert asked() == []
+    in_result(change)(two)
+    assert len(asked()) == 1
+
+
+def test_the_verdict_says_that_answers_were_not_evaluated_again(sound, capsys):
+    judged = judge_folder(sound, None).as_json()
+    assert judged["answers_evaluated"] is False
+    judge.main([str(sound)])
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("Accuracy: as serving.json states it; the answers were not") for line in lines)
 
 
 def test_the_training_that_a_result_shows_is_judged(sound):

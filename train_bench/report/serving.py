@@ -54,7 +54,15 @@ def show(judged: Mapping[str, Any], console: Console) -> None:
     counted = [test for test in judged["tests"] if not _to_fail(test, judged)]
     valid = sum(test["valid"] is True for test in counted)
     print_line(console, f"{valid} of {len(counted)} tests are valid.")
+    if judged["answers_evaluated"] is False:
+        print_line(console, _accuracy(judged))
     print_line(console, _verdict(judged))
+
+
+def _accuracy(judged: Mapping[str, Any]) -> str:
+    """Source of the quality of the answers, which needs the data to be computed again."""
+    stated = "not judged" if judged["scenarios"] is None else "as serving.json states it"
+    return f"Accuracy: {stated}; the answers were not evaluated again, because that needs the data."
 
 
 def _verdict(judged: Mapping[str, Any]) -> str:

@@ -18,6 +18,17 @@ PAGE = "serving.html"
 TRAINING_LOG = "training.log"
 """Copy of the log of the run whose weights were served, in its folder `run_N`."""
 
+LEFT_BY_A_TEST = (
+    DETAIL,
+    "mlperf_log_summary.txt",
+    "mlperf_log_trace.json",
+    "mlperf_log_accuracy.json",
+)
+"""Files that every test of `train-bench serve` leaves in its folder."""
+
+LEFT_BY_A_RUN = (TRAINING_LOG, "verified_training.json")
+"""Files that every run of a result leaves in its folder `run_N`."""
+
 MOST_FOLDERS = 10_000
 """Folders that are looked at to say whether there are tests."""
 

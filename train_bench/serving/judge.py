@@ -27,7 +27,7 @@ from train_bench.serving import (
 )
 from train_bench.serving.assignment import FAILING_RUN
 from train_bench.serving.folders import RESULT, TRAINING_LOG, find_tests
-from train_bench.serving.loadgen_log import PERFORMANCE, LoadGenTest
+from train_bench.serving.loadgen_log import ALL_SAMPLES, PERFORMANCE, LoadGenTest
 from train_bench.serving.loadgen_verdict import Verdict
 
 
@@ -102,6 +102,7 @@ class ServingJudgement:
             "valid": self.valid,
             "tests": [test.as_json() for test in self.tests],
             "unjudged": [*self.unjudged],
+            "answers_evaluated": False if any(test.mode == ALL_SAMPLES for test in self.tests) else None,
             "findings": [finding.as_json() for finding in self.findings],
         } | self._of_result()
 

@@ -20,7 +20,7 @@ from train_bench.core import files
 from train_bench.core.digits import significant
 from train_bench.core.escape import plain
 from train_bench.core.finite_number import finite_number
-from train_bench.core.job import KEPT_WEIGHTS
+from train_bench.core.job import KEPT_WEIGHTS, Precision
 from train_bench.errors import LogError, RequestError
 from train_bench.judge.checks import verified
 from train_bench.judge.energy import WITHOUT_LOG, WITHOUT_LOGS, Energy, mean_watts, measure
@@ -40,7 +40,7 @@ from train_bench.serving.assignment import (
     power_log_of,
 )
 from train_bench.serving.checks import LOGGED_DIGITS, CheckResult
-from train_bench.serving.folders import RESULT, TRAINING_LOG
+from train_bench.serving.folders import LEFT_BY_A_RUN, LEFT_BY_A_TEST, RESULT, TRAINING_LOG
 from train_bench.serving.loadgen_log import LARGEST_SETTING, PERFORMANCE, LoadGenTest
 from train_bench.serving.rounds import Round
 
@@ -251,6 +251,14 @@ def _check_disturbances(served: Served) -> Iterator[CheckResult]:
         name: 0.0 if test.processor_wait is None else test.processor_wait.lost
         for name, test in measured.items()
     }
+    unknown = [name for name, test in measured.items() if test.processor_wait is None]
+    if 0 < len(unknown) < len(measured):
+        yield (
+            "disturbed",
+            REVIEW,
+            f"{RESULT} states for {len(measured) - len(unknown)} of {len(measured)} performance tests how long they "
+            f"waited for a processor, and not for {plain(unknown[0])[:80]}; serve states it for all or none.",
+        )
     disturbed = {name: share for name, share in lost.items() if share > LARGEST_CPU_WAIT}
     if disturbed:
         worst = max(disturbed, key=disturbed.__getitem__)
@@ -268,7 +276,14 @@ def _check_files(root: Path, served: Served, tests: Sequence[LoadGenTest]) -> It
     for name in sorted(here ^ served.tests.keys()):
         where = "is not there" if name in served.tests else f"is not in {RESULT}"
         yield "files", BREAKS, f"The test {name} {where}."
+    for run in served.runs:
+        for file in LEFT_BY_A_RUN:
+            if not (root / f"run_{run.index}" / file).is_file():
+                yield "files", BREAKS, f"run_{run.index}/{file} is missing; serve leaves one for every run."
     for name in sorted(here & served.tests.keys()):
+        for file in LEFT_BY_A_TEST:
+            if file not in served.tests[name].files:
+                yield "files", BREAKS, f"{RESULT} has no {name}/{file}; LoadGen leaves one in every test."
         for file, digest in served.tests[name].files.items():
             if Path(file).name != file or _digest(root / name / file) != digest:
                 yield (
@@ -321,6 +336,13 @@ def _check_runs(served: Served, trainings: Trainings, rules: Round) -> Iterator[
             BREAKS,
             f"The weights of {len(served.runs)} runs were served; {served.ruleset} asks for {rules.weights}.",
         )
+    if served.quantisation == "bf16" and served.precision != Precision.bf16.value:
+        yield (
+            "quality",
+            BREAKS,
+            f"{RESULT} has the quantisation bf16 and the precision {plain(served.precision)[:80]}; serve computes such "
+            "weights in bf16.",
+        )
     for run, training in zip(served.runs, trainings, strict=True):
         if isinstance(training, str):
             yield "weights", BREAKS, f"The log of run {run.index} cannot be read: {training}"
@@ -337,6 +359,13 @@ def _check_runs(served: Served, trainings: Trainings, rules: Round) -> Iterator[
                 metrics, quality, training.tolerance or 0.0
             ):
                 yield "quality", BREAKS, f"{words}{_words(quality)}; without quantisation they are equal."
+            elif rules.quality and share > 1 / rules.quality:
+                yield (
+                    "quality",
+                    REVIEW,
+                    f"{words}{_words(quality)}; rounded weights are seldom better than exact ones by more than "
+                    f"{1 - rules.quality:.0%}.",
+                )
 
 
 def read_trainings(root: Path, served: Served) -> Trainings:
