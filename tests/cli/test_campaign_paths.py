@@ -158,3 +158,11 @@ def test_an_exit_code_comes_with_its_sentence(here, words):
     answer = typed(*words)
     assert answer.returncode == 1
     assert "result(s) are not valid." in answer.stderr
+
+
+def test_the_list_names_served_weights_which_are_not_judged(here):
+    (here / "b_serving").mkdir()
+    (here / "b_serving" / "serving.json").write_text("{}")
+    assert json.loads(typed("list", "campaigns", "--json").stdout)["served"] == ["b_serving"]
+    assert "b_serving, not judged" in typed("list", "campaigns").stdout
+    assert "not judged" not in typed("list", "campaigns", "resnet").stdout

@@ -21,6 +21,10 @@ PLACES = ("*/plan.json", "*/*/plan.json", "results/*/*/plan.json")
 """Plans below a working folder: of `output=DIR`, of the default folders, of pairs and sweeps."""
 
 
+SERVED = ("*/serving.json", "*/*/serving.json", "results/*/*/serving.json")
+"""Results of `train-bench serve` below a working folder, which lie beside their campaigns."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
     """A campaign by its files. `number` counts from the oldest, 1; `valid` and `score_minutes` are those of its
@@ -46,6 +50,11 @@ def find_campaigns(top: Path, *, verdicts: bool = True) -> list[Listed]:
     listed = [one for folder in there if (one := describe_campaign(folder, verdict=verdicts)) is not None]
     listed.sort(key=lambda one: (one.created, str(one.folder)))
     return [replace(one, number=number) for number, one in enumerate(listed, start=1)]
+
+
+def find_served(top: Path) -> list[Path]:
+    """Folders of results of `train-bench serve` below a working folder. They keep no verdict."""
+    return sorted({path.parent for place in SERVED for path in top.glob(place)})
 
 
 def describe_campaign(folder: Path, *, verdict: bool = True) -> Listed | None:

@@ -48,6 +48,7 @@ def show_campaigns(content: Mapping[str, Any], console: Console) -> None:
         print_line(
             console, "No campaign is below this folder; `train-bench run benchmark=NAME` makes the first."
         )
+        _show_served(content["served"], console)
         return
     table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
     table.add_column("", justify="right", no_wrap=True)
@@ -65,6 +66,15 @@ def show_campaigns(content: Mapping[str, Any], console: Console) -> None:
         console,
         "Scores and verdicts are as score.json says, of the logs that are there; `train-bench judge N` judges again.",
     )
+    _show_served(content["served"], console)
+
+
+def _show_served(folders: Sequence[str], console: Console) -> None:
+    """Results of `train-bench serve`, whose verdicts no file keeps."""
+    for folder in folders:
+        print_line(
+            console, f"Served weights: {folder}, not judged; `train-bench judge {folder}` judges them."
+        )
 
 
 def scale(one: Mapping[str, Any]) -> str:

@@ -41,13 +41,16 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _list_campaigns(words: Sequence[str], *, as_json: bool) -> int:
-    """Campaigns of whose folder or benchmark every word is a part."""
+    """Campaigns of whose folder or benchmark every word is a part, and served results likewise."""
     listed = [
         one.as_json()
         for one in catalogue.find_campaigns(Path())
         if all(word in f"{one.folder} {one.benchmark}" for word in words)
     ]
-    result_output.print_result({"campaigns": listed}, as_json, listing.show_campaigns)
+    served = [
+        str(folder) for folder in catalogue.find_served(Path()) if all(word in str(folder) for word in words)
+    ]
+    result_output.print_result({"campaigns": listed, "served": served}, as_json, listing.show_campaigns)
     return VALID
 
 
