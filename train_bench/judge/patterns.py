@@ -100,7 +100,7 @@ def _distances(earlier: Sequence[_Pattern], run: _Pattern) -> Numbers:
         factors = table @ run.deviations / (table**2).sum(axis=1)
         rest = run.deviations - factors[:, None] * table
         own = np.minimum(factors * spreads, run.spread)
-        distances = np.sqrt((rest**2).mean(axis=1)) / own
+        distances: Numbers = np.sqrt((rest**2).mean(axis=1)) / own
     distances[~(own >= LEAST_DEVIATION * steps) | ~np.isfinite(distances)] = np.inf
     return distances
 
