@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import posixpath
+import re
 import subprocess
+import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,6 +40,32 @@ def differing(root: Path, source: Sequence[str] = SOURCE) -> tuple[str, ...]:
     except (OSError, subprocess.SubprocessError):
         return ()
     return tuple(line.split(maxsplit=1)[1].strip('"') for line in listed.splitlines())
+
+
+def files_at(root: Path, revision: str, folder: str, suffix: str) -> dict[str, bytes] | None:
+    """Files below a folder of a checkout as they are at a revision, by their path in it, those of linked folders of the
+    checkout included; None where the checkout does not have the revision."""
+    if not re.fullmatch(r"[0-9a-f]{40}", revision):
+        return None
+    found: dict[str, bytes] = {}
+    todo = {folder: ""}
+    try:
+        while todo:
+            place, name = todo.popitem()
+            command = ("git", "-C", str(root), "archive", "--format=tar", revision, place)
+            archive = subprocess.run(command, check=True, capture_output=True, timeout=20).stdout
+            with tarfile.open(fileobj=io.BytesIO(archive)) as members:
+                for member in members:
+                    path = f"{name}{member.name.removeprefix(f'{place}/')}"
+                    if member.issym() and place == folder:
+                        todo[posixpath.normpath(f"{posixpath.dirname(member.name)}/{member.linkname}")] = (
+                            f"{path}/"
+                        )
+                    elif path.endswith(suffix) and (content := members.extractfile(member)) is not None:
+                        found[path] = content.read()
+    except (OSError, subprocess.SubprocessError, tarfile.TarError, KeyError):
+        return None
+    return found
 
 
 def _git(root: Path, *arguments: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from train_bench.core import files
+from train_bench.core import files, git
 from train_bench.core.plugins import PACKAGE
 from train_bench.core.secret_filter import without_secrets
 
@@ -67,6 +67,18 @@ def digest_of_sources() -> str:
     """Digest of the code on this host, the same in a checkout and in an installation; a revision would not distinguish
     two changed checkouts."""
     return _digest(PACKAGE, (".py",))
+
+
+def digest_of_sources_at(revision: str) -> str | None:
+    """Digest of the code at a revision of this checkout; None where it is unknown here."""
+    held = git.files_at(PACKAGE.parent, revision, PACKAGE.name, ".py")
+    if not held:
+        return None
+    digest = hashlib.sha256()
+    for path in sorted(map(Path, held)):
+        digest.update(f"{path}\n".encode())
+        digest.update(held[str(path)])
+    return digest.hexdigest()[:12]
 
 
 def digest_of_reference(folder: Path) -> str:

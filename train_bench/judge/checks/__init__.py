@@ -26,12 +26,21 @@ from train_bench.judge.checks.history import (
 )
 from train_bench.judge.checks.interrupted import check_interruptions
 from train_bench.judge.checks.interval import check_interval
+from train_bench.judge.checks.left import check_left
 from train_bench.judge.checks.observed import check_life, check_work
 from train_bench.judge.checks.parameters import check_parameters, check_submitter_parameters
 from train_bench.judge.checks.physics import check_physics
 from train_bench.judge.checks.plausible import check_plausible
 from train_bench.judge.checks.ranks import check_ranks
 from train_bench.judge.checks.rates import check_rates
+from train_bench.judge.checks.recorded import (
+    check_age,
+    check_interpreter,
+    check_same_campaign,
+    check_sources,
+    check_threads,
+    check_versions,
+)
 from train_bench.judge.checks.review import review
 from train_bench.judge.checks.rule_files import check_rule_files
 from train_bench.judge.checks.rules_text import check_rules_text
@@ -89,6 +98,13 @@ CAMPAIGN_CHECKS: tuple[Callable[[EntryCase], Iterable[Finding]], ...] = (
     check_described_system,
     check_declared,
     check_changes_since_plan,
+    check_left,
+    check_sources,
+    check_versions,
+    check_interpreter,
+    check_threads,
+    check_same_campaign,
+    check_age,
     check_budget,
     check_program_keys,
     check_work,

@@ -19,7 +19,7 @@ from train_bench.rules.ruleset import BenchmarkRules
 class ProgramFacts:
     """Facts on a run that its log states: `ranks`, `hosts`, `devices` and `precision` of a user's own program, and of
     one machine the processor time on the clock that its ranks `ran` and `waited` for and that `others` ran, and the
-    number of its `cores`; None if it does not."""
+    number of its `cores`, and the digests of its `data`; None if it does not."""
 
     ranks: int | None = None
     hosts: int | None = None
@@ -29,6 +29,7 @@ class ProgramFacts:
     waited: float | None = None
     others: float | None = None
     cores: int | None = None
+    data: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

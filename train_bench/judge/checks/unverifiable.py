@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from train_bench.core.digits import distinct
-from train_bench.core.job import jobs_of
+from train_bench.core.job import KEPT_WEIGHTS, jobs_of
 from train_bench.judge.checks import observed
 from train_bench.judge.checks.case import EntryCase, LogCase, ProgramFacts
 from train_bench.judge.checks.planned import mapping
@@ -48,13 +48,14 @@ NO_EARLY_DATA = "no data access before run_start"
 
 
 def logged_keys(log: Log) -> frozenset[str]:
-    """Subset of these keys that a log has, with a value."""
-    return frozenset(event.key for event in log.events.of(*MEANING) if event.value is not None)
+    """Subset of these keys, and of that of kept weights, that a log has, with a value."""
+    named = log.events.of(*MEANING, KEPT_WEIGHTS)
+    return frozenset(event.key for event in named if event.value is not None)
 
 
 def program_facts(log: Log, record: RunRecord) -> ProgramFacts:
     """Facts of its ranks that a program has logged through `Benchmark`, else by numbers of nodes and accelerators."""
-    kept = (PROGRAM_RANKS, PRECISION, NODES, PROCESSOR_WAIT)
+    kept = (PROGRAM_RANKS, PRECISION, NODES, PROCESSOR_WAIT, DATA)
     last = {event.key: event.value for event in log.events.of(*kept)}
     waited = mapping(last.get(PROCESSOR_WAIT))
     told = mapping(last.get(PROGRAM_RANKS))
@@ -69,7 +70,14 @@ def program_facts(log: Log, record: RunRecord) -> ProgramFacts:
         waited=_seconds(waited, "waited"),
         others=_seconds(waited, "others"),
         cores=_count(waited.get("cores")) if waited.get("machines") == 1 else None,
+        data=_data_digest(last.get(DATA)),
     )
+
+
+def _data_digest(value: Any) -> str | None:
+    """Digests of training and evaluation data in a `data_fingerprint`, as one text; None without both."""
+    digests = [mapping(mapping(value).get(name)).get("digest") for name in ("train", "evaluation")]
+    return " ".join(map(str, digests)) if all(isinstance(one, str) for one in digests) else None
 
 
 def _seconds(waited: Mapping[str, Any], name: str) -> float | None:
