@@ -26,8 +26,10 @@ from train_bench.campaign import runner
 from train_bench.cli import program
 from train_bench.core import files, plugins, software
 from train_bench.errors import LaunchError
+from train_bench.judge.checks import verified
 from train_bench.judge.tree import judge_folder
 from train_bench.launcher import Death, Launch
+from train_bench.logs.log import read
 from train_bench.plan import discover
 from train_bench.plan.plan import Provenance, make_plan
 from train_bench.plan.run_config import register
@@ -157,6 +159,21 @@ def keep_weights(folder, content=b"weights"):
     }
     with (folder / "result_0.txt").open("a") as log:
         log.write(f":::MLLOG {json.dumps(event)}\n")
+
+
+def verify(path, /, **changes):
+    """Write what `train-bench verify` does where the kept weights have the quality of their log."""
+    events = {event.key: event.value for event in read(path).events}
+    rules = ruleset.load("mini-1.0").benchmark(events["submission_benchmark"])
+    quality = dict(rules.target.quality_of(events["eval_accuracy"]).metrics)
+    content = {
+        "log": files.digest(path),
+        "logged": quality,
+        "found": quality,
+        "tolerance": verified.TOLERANCE,
+        "agree": True,
+    }
+    files.write_json(verified.path_of(path), content | changes)
 
 
 @pytest.fixture(scope="session")

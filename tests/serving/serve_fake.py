@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
+from tests.fake_campaigns import verify
 from tests.judge.campaigns import MINI, log_text
 from tests.run.fakes import FakeTask, job
 from tests.serving.short_rules import QUALITY
 from train_bench.campaign.kept_weights import kept_runs
 from train_bench.check.one_rank import OneRank
 from train_bench.core import files
-from train_bench.judge.checks.verified import path_of
 from train_bench.quality import Quality
 from train_bench.serving import batching, rank, session
 from train_bench.serving.assignment import SERVED, as_options
@@ -260,12 +260,6 @@ def _later(lines, epochs, back=0):
     return re.sub(
         r'("time_ms": )(\d+)', lambda found: f"{found[1]}{int(found[2]) + 2300 * (epochs + back)}", lines
     )
-
-
-def verify(path, /, **changes):
-    """Write the verification of a log, as it stands."""
-    content = {"log": files.digest(path), "agree": True, "tolerance": 1e-5}
-    files.write_json(path_of(path), content | changes)
 
 
 def serve(folder, system, monkeypatch, *, scenario="Offline", runs=1, change=None):

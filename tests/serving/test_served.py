@@ -425,8 +425,12 @@ def test_what_was_edited_in_a_result_is_found(sound, what):
     assert check in broken(judged)
 
 
-def test_the_tolerance_of_the_verification_decides_what_is_equal(sound):
-    in_result(quality(QUALITY - 0.001))(sound)
+def test_the_tolerance_of_the_verification_decides_what_is_equal_up_to_a_bound(sound):
+    in_result(quality(QUALITY - 0.002))(sound)
+    in_verification(tolerance=0.01)(sound)
+    assert "quality" in broken(judge_folder(sound, None))
+    in_result(quality(QUALITY - 0.0005))(sound)
+    in_verification()(sound)
     assert "quality" in broken(judge_folder(sound, None))
     in_verification(tolerance=0.01)(sound)
     judged = judge_folder(sound, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import posixpath
 import re
 import subprocess
@@ -53,7 +54,13 @@ def files_at(root: Path, revision: str, folder: str, suffix: str) -> dict[str, b
         while todo:
             place, name = todo.popitem()
             command = ("git", "-C", str(root), "archive", "--format=tar", revision, place)
-            archive = subprocess.run(command, check=True, capture_output=True, timeout=20).stdout
+            archive = subprocess.run(
+                command,
+                check=True,
+                capture_output=True,
+                timeout=20,
+                env=os.environ | {"GIT_NO_LAZY_FETCH": "1"},  # what is not here stays unknown
+            ).stdout
             with tarfile.open(fileobj=io.BytesIO(archive)) as members:
                 for member in members:
                     path = f"{name}{member.name.removeprefix(f'{place}/')}"

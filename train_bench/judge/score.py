@@ -228,7 +228,7 @@ def make_score(
         rcp_factor_applied=factor if known else None,
         score_minutes=olympic * factor if known else weak.minutes if weak is not None else None,
         disturbed=disturbance(records, _timed_well(records, verdicts)),
-        verified=verified.in_a_sentence(records),
+        verified=verified.in_a_sentence(records, rules.target),
         valid=None if single else not reasons and not broken,
         reasons=(_single_log(rules, verdicts),) if single else (*reasons, *broken),
         warnings=(*origin.warnings, *_weak_scaling_sentence(weak)),

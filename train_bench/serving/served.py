@@ -22,7 +22,7 @@ from train_bench.core.escape import plain
 from train_bench.core.finite_number import finite_number
 from train_bench.core.job import KEPT_WEIGHTS, Precision
 from train_bench.errors import LogError, RequestError
-from train_bench.judge.checks import verified
+from train_bench.judge.checks.verified import TOLERANCE, Verification, verification_of
 from train_bench.judge.energy import WITHOUT_LOG, WITHOUT_LOGS, Energy, mean_watts, measure
 from train_bench.judge.finding import BREAKS, REVIEW
 from train_bench.logs.log import Log
@@ -66,15 +66,14 @@ class ServedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """Training of served weights, by the copy of its log: the last quality, the tolerance within which `verify` found
-    it (None: not found), and the energy of the run; None for one that is not known, with the `energy_problem` where
-    there are power logs."""
+    """Training of served weights, by the copy of its log: the last quality, the `verification` of the weights, and the
+    energy of the run; None for one that is not known, with the `energy_problem` where there are power logs."""
 
     record: RunRecord
     log: Log
     target: Target
     quality: Mapping[str, float]
-    tolerance: float | None
+    verification: Verification | None
     joules: float | None
     energy_problem: str | None
 
@@ -356,7 +355,7 @@ def _check_runs(served: Served, trainings: Trainings, rules: Round) -> Iterator[
             if share < rules.quality:
                 yield "quality", BREAKS, f"{words}{_words(quality)}; at least {rules.quality:g} of it."
             elif served.quantisation == "none" and not quality_rule.equal(
-                metrics, quality, training.tolerance or 0.0
+                metrics, quality, training.verification.bound if training.verification else 0.0
             ):
                 yield "quality", BREAKS, f"{words}{_words(quality)}; without quantisation they are equal."
             elif rules.quality and share > 1 / rules.quality:
@@ -393,28 +392,28 @@ def _training_or_reason(root: Path, served: Served, run: ServedRun) -> Training 
 def _read_training(root: Path, served: Served, run: ServedRun) -> Training:
     benchmark = ruleset.load(served.training_ruleset).benchmark(served.benchmark)
     record, log = read_record(root / f"run_{run.index}" / TRAINING_LOG, benchmark)
-    result, energy = verified.found(record), measure(record)
+    result, energy = verification_of(record, benchmark.target), measure(record)
     return Training(
         record=record,
         log=log,
         target=benchmark.target,
         quality=dict(benchmark.target.quality_of(record.quality).metrics),
-        tolerance=result["tolerance"] if result.get("agree") else None,
+        verification=result if result is not None and result.agree else None,
         joules=energy.joules if isinstance(energy, Energy) else None,
         energy_problem=None if isinstance(energy, Energy) or energy == WITHOUT_LOGS else energy,
     )
 
 
 def _check_run(run: ServedRun, training: Training) -> Iterator[CheckResult]:
-    record, log, tolerance = training.record, training.log, training.tolerance
-    if tolerance is None:
+    record, log, result = training.record, training.log, training.verification
+    if result is None:
         yield "weights", BREAKS, f"Run {run.index} has no verification of its weights that holds."
-    elif tolerance > verified.TOLERANCE:
+    elif result.tolerance > TOLERANCE:
         yield (
             "quality",
             REVIEW,
-            f"The weights of run {run.index} were verified within {tolerance:g}; the default of verify is "
-            f"{verified.TOLERANCE:g}.",
+            f"The weights of run {run.index} were verified within {result.tolerance:g}; the default of verify is "
+            f"{TOLERANCE:g}.",
         )
     if record.status != SUCCESS:
         yield "weights", BREAKS, f"Run {run.index} has not reached its target."

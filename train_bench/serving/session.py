@@ -20,8 +20,8 @@ from train_bench.core.escape import plain
 from train_bench.core.job import Device, Job, Precision
 from train_bench.energy.meter import EnergyOptions, Meter, parse_options
 from train_bench.errors import RequestError
-from train_bench.judge.checks import verified
 from train_bench.judge.checks.samples import COMMON_BOUND
+from train_bench.judge.checks.verified import path_of, verification_of
 from train_bench.judge.energy import power_folder
 from train_bench.logs.log import LARGEST_BYTES
 from train_bench.logs.record import SUCCESS
@@ -101,9 +101,9 @@ def _verified(plan: Plan) -> list[Kept]:
     if not runs:
         raise RequestError(f"No run in {folder} has reached the target, so none has weights to serve.")
     for kept in runs:
-        result = verified.found(kept.record)
-        if not result.get("agree"):
-            said = "is not that of its log" if result else "is not verified"
+        result = verification_of(kept.record, plan.jobs[0].target)
+        if result is None or not result.agree:
+            said = "is not verified" if result is None else "is not that of its log"
             raise RequestError(
                 f"The quality of the weights of run {kept.job.index} {said}; run train-bench verify {folder}, and "
                 "serve weights whose quality agrees."
@@ -265,7 +265,7 @@ def copy_training(runs: Sequence[Kept], output: Path) -> None:
         try:
             place.parent.mkdir(exist_ok=True)
             shutil.copyfile(log, place)
-            shutil.copyfile(verified.path_of(log), verified.path_of(place))
+            shutil.copyfile(path_of(log), path_of(place))
         except OSError as error:
             raise RequestError(f"{log} cannot be copied to {place} ({error.strerror}).") from error
         _copy_power_logs(*map(power_folder, (log, place)))

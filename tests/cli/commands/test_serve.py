@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.command_line import typed
-from tests.fake_campaigns import make
+from tests.fake_campaigns import make, verify
 from tests.serving.serve_fake import campaign
 from train_bench.campaign import runner
 from train_bench.cli.commands import serve
@@ -46,8 +46,7 @@ def kept(tmp_path, monkeypatch):
     job = replace(plan.jobs[0], folder=run.job.folder)
 
     def verified(agree):
-        content = {"log": run.record.sha256, "agree": agree, "tolerance": 1e-5}
-        files.write_json(run.job.folder / "verified_0.json", content)
+        verify(run.job.folder / "result_0.txt", agree=agree)
         return replace(plan, jobs=(job,))
 
     return verified
@@ -81,8 +80,7 @@ def in_log(plan, old, new):
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
-    content = {"log": files.digest(path), "agree": True, "tolerance": 1e-5}
-    files.write_json(folder / "verified_0.json", content)
+    verify(path)
 
 
 def test_a_run_that_was_trained_on_evaluation_samples_is_refused(kept, tmp_path):

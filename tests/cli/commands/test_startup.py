@@ -1,6 +1,5 @@
 """`train-bench startup`: what it refuses before any process is started, and whole ladders of synthetic models."""
 
-import hashlib
 import tempfile
 from pathlib import Path
 
@@ -9,7 +8,7 @@ from safetensors.numpy import save, save_file
 
 from tests.command_line import train_bench
 from tests.command_line import typed as typed_words
-from tests.fake_campaigns import Diary, FakeLauncher, keep_weights, make
+from tests.fake_campaigns import Diary, FakeLauncher, keep_weights, make, verify
 from train_bench.campaign import runner
 from train_bench.cli.commands import startup
 from train_bench.core import files
@@ -44,9 +43,7 @@ def kept(tmp_path):
 
 
 def verified(folder, agree):
-    log = (folder / "result_0.txt").read_bytes()
-    result = {"log": hashlib.sha256(log).hexdigest(), "agree": agree, "tolerance": 1e-5}
-    files.write_json(folder / "verified_0.json", result)
+    verify(folder / "result_0.txt", agree=agree)
 
 
 @pytest.mark.parametrize(

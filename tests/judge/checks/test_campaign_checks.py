@@ -1,10 +1,10 @@
 """How results came about: other rules, points, source or versions than were planned, and runs that were tried again."""
 
-import hashlib
 import json
 
 import pytest
 
+from tests.fake_campaigns import verify
 from tests.judge.campaigns import MINI, campaign, plan
 from train_bench.errors import RequestError
 from train_bench.judge import entry, rcp
@@ -218,9 +218,7 @@ def test_a_planned_configuration_that_is_none_is_no_result(folder):
 
 
 def verified(folder, index, **changes):
-    digest = hashlib.sha256((folder / f"result_{index}.txt").read_bytes()).hexdigest()
-    told = {"log": digest, "agree": True, "tolerance": 1e-5, "logged": {"top1": 0.9}, "found": {"top1": 0.9}}
-    (folder / f"verified_{index}.json").write_text(json.dumps(told | changes))
+    verify(folder / f"result_{index}.txt", **changes)
 
 
 def test_a_verified_quality_is_told_with_the_score_for_the_very_log_that_was_verified(folder):
@@ -240,8 +238,29 @@ def test_weights_that_have_another_quality_make_no_result_in_a_strict_round(fold
     judgement = judged(folder)
     ((grade, message),) = findings_of(judgement, "verified")
     assert grade == "breaks"
-    assert "{'top1': 0.5}, the log has {'top1': 0.9}" in message
+    assert "{'top1': 0.5}, the log has {'top1': 0.999} (tolerance 1e-05)." in message
     assert judgement.score.verified is None and not judgement.score.valid
+
+
+@pytest.mark.parametrize(
+    ("changes", "grade"),
+    [
+        ({"found": {"top1": 0.9989}, "tolerance": 1e-3}, "review"),
+        ({"tolerance": 0.5}, "review"),
+        ({"found": {"top1": 0.98}, "tolerance": 0.5}, "breaks"),
+        ({"found": {"top1": 0.98}, "logged": {"top1": 0.98}}, "breaks"),
+        ({"found": {"top1": None}}, "breaks"),
+        ({"found": {}, "logged": {}}, "breaks"),
+        ({"found": 0.999}, "breaks"),
+        ({"found": {"top1": 0.999001}}, None),
+    ],
+)
+def test_a_verification_is_held_to_the_log_and_to_a_bound_of_our_own(folder, changes, grade):
+    verified(folder, 3, **changes)
+    found = findings_of(judged(folder), "verified")
+    assert [one for one, _ in found] == ([grade] if grade else [])
+    if grade == "review":
+        assert "Verify again without --tolerance." in found[0][1]
 
 
 def test_a_record_of_an_attempt_that_was_removed_leaves_a_gap(folder):

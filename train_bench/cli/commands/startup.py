@@ -18,7 +18,7 @@ from train_bench.cli.composing import Answer
 from train_bench.cli.exit_codes import INVALID, VALID, say
 from train_bench.core import files
 from train_bench.errors import LaunchError, RequestError, UnknownName
-from train_bench.judge.checks import verified
+from train_bench.judge.checks.verified import Verification, verification_of
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan, as_json
 from train_bench.report import startup as report
@@ -160,7 +160,7 @@ def _verified_run(folder: Path, index: int) -> tuple[Plan, Kept]:
     command_trust.refuse_processes(job, "startup")
     preflight.refuse_missing_packages(job)
     kept = kept_weights.kept_run(planned, index)
-    _verification(kept)
+    _verification(planned, kept)
     runner.refuse_missing_data(planned)
     return planned, kept
 
@@ -179,7 +179,7 @@ def _of_campaign(planned: Plan, kept: Kept, scratch: Path) -> Subject:
         answer=reply["answer"],
     )
     subject.refuse_same_answer(before)
-    _refuse_other_quality(kept, _verification(kept), reply["quality"])
+    _refuse_other_quality(kept, _verification(planned, kept), reply["quality"])
     return subject
 
 
@@ -189,14 +189,14 @@ def _description(planned: Plan, kept: Kept, scratch: Path) -> dict[str, Any]:
     return {"plan": str(plan), "index": kept.job.index}
 
 
-def _verification(kept: Kept) -> Mapping[str, Any]:
-    result = verified.found(kept.record)
+def _verification(planned: Plan, kept: Kept) -> Verification:
+    result = verification_of(kept.record, planned.jobs[0].target)
     folder = kept.job.folder
-    if not result:
+    if result is None:
         raise RequestError(
             f"The weights of {kept.job.result_file} were not verified; run train-bench verify {folder} first."
         )
-    if not result["agree"]:
+    if not result.agree:
         raise RequestError(
             f"The weights of {kept.job.result_file} do not have the quality that it logs, as train-bench verify "
             f"{folder} found; give a campaign whose weights do."
@@ -204,14 +204,12 @@ def _verification(kept: Kept) -> Mapping[str, Any]:
     return result
 
 
-def _refuse_other_quality(
-    kept: Kept, verification: Mapping[str, Any], found: Mapping[str, float | None]
-) -> None:
+def _refuse_other_quality(kept: Kept, verification: Verification, found: Mapping[str, float | None]) -> None:
     for name, value in kept.logged.items():
         here = found.get(name)
-        if here is None or abs(here - value) > verification["tolerance"]:
+        if here is None or abs(here - value) > verification.bound:
             raise LaunchError(
                 f"One process on this CPU in fp32 finds {name} {here} in the weights of {kept.job.result_file}, which "
-                f"logs {value}; starts are measured where both are equal within {verification['tolerance']:g}. Verify "
+                f"logs {value}; starts are measured where both are equal within {verification.bound:g}. Verify "
                 f"with train-bench verify {kept.job.folder} --tolerance NUMBER, or measure another campaign."
             )

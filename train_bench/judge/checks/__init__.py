@@ -11,7 +11,6 @@ from train_bench.judge.checks.campaign_checks import (
     check_budget,
     check_changes_since_plan,
     check_injected_faults,
-    check_kept_weights,
 )
 from train_bench.judge.checks.case import EntryCase, LogCase
 from train_bench.judge.checks.convergence import check_against_rcps
@@ -36,7 +35,8 @@ from train_bench.judge.checks.rates import check_rates
 from train_bench.judge.checks.recorded import (
     check_age,
     check_interpreter,
-    check_same_campaign,
+    check_same_data,
+    check_same_host,
     check_sources,
     check_threads,
     check_versions,
@@ -51,6 +51,7 @@ from train_bench.judge.checks.submission import check_scaling, check_submission_
 from train_bench.judge.checks.text_numbers import check_text_numbers
 from train_bench.judge.checks.twins import check_twins
 from train_bench.judge.checks.unverifiable import check_program_keys, check_program_log, check_ran_as_planned
+from train_bench.judge.checks.verified import check_kept_weights
 from train_bench.judge.checks.witnesses import (
     check_parent_clock,
     check_processor_account,
@@ -103,7 +104,8 @@ CAMPAIGN_CHECKS: tuple[Callable[[EntryCase], Iterable[Finding]], ...] = (
     check_versions,
     check_interpreter,
     check_threads,
-    check_same_campaign,
+    check_same_data,
+    check_same_host,
     check_age,
     check_budget,
     check_program_keys,

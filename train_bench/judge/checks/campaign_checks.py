@@ -14,7 +14,6 @@ from typing import Any
 from train_bench.core import files
 from train_bench.core.job import jobs_of
 from train_bench.errors import LogError, RequestError
-from train_bench.judge.checks import verified
 from train_bench.judge.checks.case import EntryCase
 from train_bench.judge.checks.planned import mapping
 from train_bench.judge.finding import BREAKS, REVIEW, Finding, finding
@@ -51,17 +50,6 @@ def check_attempts(case: EntryCase, record: RunRecord) -> Iterator[Finding]:
     elif earlier := _count(location.folder / "failed", f"result_{record.index}_*.txt"):
         message = f"This run had {earlier + 1} attempts; the earlier logs are in failed/."
         yield finding(record, rules, "attempts", message, value=earlier + 1, grade=REVIEW)
-
-
-def check_kept_weights(case: EntryCase, record: RunRecord) -> Iterator[Finding]:
-    """Kept weights whose quality differs when they are evaluated again."""
-    result = verified.found(record)
-    if result and not result["agree"]:
-        message = (
-            "The kept weights do not have the logged quality: train-bench verify measured "
-            f"{result.get('found')}, the log has {result.get('logged')}."
-        )
-        yield finding(record, case.rules, "verified", message)
 
 
 def check_changes_since_plan(case: EntryCase) -> Iterator[Finding]:

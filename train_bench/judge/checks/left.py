@@ -1,7 +1,7 @@
-"""What a campaign leaves: files, keys and witnesses, by the version of train_bench that planned it.
+"""Files, keys and log lines that a campaign leaves, by the version of train_bench that planned it.
 
-The table is of this version, and is held to two sides: a test runs a campaign that leaves every row, and the judge asks
-about each row that a finished campaign lacks. Campaigns of older versions are held to the rows of their time.
+One table for both sides: a test runs a campaign that leaves every row, and the judge asks about each row that a
+campaign with a converged run lacks. Campaigns of older versions are held to the rows of their time.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from train_bench.core import files
+from train_bench.core import files, software
+from train_bench.core.escape import plain
 from train_bench.core.job import KEPT_WEIGHTS, PLAN_DIGEST, jobs_of
 from train_bench.errors import LogError
 from train_bench.judge.checks.campaign_checks import FINISHED, attempts_at
@@ -35,18 +37,23 @@ CRATE = "ro-crate-metadata.json"
 """Beside the results of an export, which leaves out the output of ranks."""
 
 EXPORTED = "results"
-THIS, NEW_IN_JOBS = (0, 2), frozenset({"python", "drop_caches_command"})
-"""The version of this table, and keys that no older one wrote for all jobs of a plan."""
 
-MOST_NAMES = 8
+Version = tuple[int, int]
+RELEASED, THIS = (0, 2), (0, 3)
+"""Versions from which rows hold: the last release, and what follows it, which still carries its number."""
+
+NEW_IN_JOBS = frozenset({"python", "drop_caches_command"})
+"""Keys that no release wrote for the jobs of a plan."""
+
+MOST_NAMES, LONGEST = 8, 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """What decides which rows apply: the version that made the plan, whether a program of the user's own ran, whether
-    weights were to be kept, and whether the files are those of an export."""
+    """Kind of a campaign, which decides what it leaves: the version that made the plan, whether a program of the user's
+    own ran, whether weights were to be kept, and whether the files are those of an export."""
 
-    version: tuple[int, ...]
+    version: Version
     program: bool
     keeps_weights: bool
     exported: bool
@@ -75,17 +82,21 @@ def _not_exported(promise: Promise) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One thing that is left: a `key` of a file that is not null, with dots between levels, or the file itself. `N` is
-    a run, `K` its last attempt. Rows with `asked` are missed by the check of that name."""
+    a run, `K` its last attempt. Rows with `asked` are missed by the check of that name, with `strict` in rounds of our
+    own alone."""
 
     file: str
     key: str | None = None
-    since: tuple[int, ...] = THIS
+    since: Version = RELEASED
     when: Callable[[Promise], bool] = _always
     asked: str | None = None
+    strict: bool = False
 
 
-def _keys(file: str, *keys: str, when: Callable[[Promise], bool] = _always) -> tuple[Row, ...]:
-    return tuple(Row(file=file, key=key, when=when) for key in keys)
+def _keys(
+    file: str, *keys: str, since: Version = RELEASED, when: Callable[[Promise], bool] = _always
+) -> tuple[Row, ...]:
+    return tuple(Row(file=file, key=key, since=since, when=when) for key in keys)
 
 
 TABLE = (
@@ -98,14 +109,15 @@ TABLE = (
     *_keys(SYSTEM, "python", "packages", "environment", "platform"),
     *_keys(SYSTEM, "threads_per_rank", when=_of_reference),
     Row(file=ATTEMPT, asked="attempts"),
-    *_keys(ATTEMPT, "host", "started", "ended", "outcome", "ruleset_digest", "software", "clock_seconds"),
-    *_keys(ATTEMPT, "observed", when=_of_program),
+    *_keys(ATTEMPT, "started", "ended", "outcome", "ruleset_digest", "software"),
+    *_keys(ATTEMPT, "host", "clock_seconds", since=THIS),
+    *_keys(ATTEMPT, "observed", since=THIS, when=_of_program),
     Row(file=RANKS, when=_not_exported),
     Row(file=RECORD, asked="record"),
     Row(file=LOG, key=PLAN_DIGEST, when=_of_reference, asked="plan"),
-    Row(file=LOG, key=PROCESSOR_WAIT, when=_of_reference, asked=PROCESSOR_WAIT),
-    Row(file=LOG, key=DATA, when=_of_reference, asked=DATA),
-    Row(file=LOG, key=ORDER, when=_of_reference, asked=ORDER),
+    Row(file=LOG, key=PROCESSOR_WAIT, when=_of_reference, asked=PROCESSOR_WAIT, strict=True),
+    Row(file=LOG, key=DATA, when=_of_reference, asked=DATA, strict=True),
+    Row(file=LOG, key=ORDER, when=_of_reference, asked=ORDER, strict=True),
     Row(file=LOG, key=KEPT_WEIGHTS, when=_keeps_weights),
 )
 
@@ -122,87 +134,83 @@ def promise_of(case: EntryCase) -> Promise:
     )
 
 
-def version_of(plan: Mapping[str, Any]) -> tuple[int, ...]:
-    """Version of the train_bench that made a plan, as numbers; that of this table if the plan does not tell it, or has
-    a key that older plans lack."""
+def version_of(plan: Mapping[str, Any]) -> Version:
+    """Version of the train_bench that made a plan; that of this table if the plan does not name it, has a key that no
+    release wrote, or names the very sources of this train_bench."""
     found = re.match(r"(\d{1,6})(?:\.(\d{1,6}))?", str(plan.get("train_bench")))
-    named = tuple(int(number or 0) for number in found.groups()) if found else THIS
-    return max(named, THIS) if NEW_IN_JOBS & mapping(plan.get("shared")).keys() else named
+    named = (int(found[1]), int(found[2] or 0)) if found else THIS
+    new_keys = NEW_IN_JOBS & mapping(plan.get("shared")).keys()
+    if new_keys or mapping(plan.get("software")).get("sources") == own_sources():
+        return max(named, THIS)
+    return named
+
+
+@cache
+def own_sources() -> str:
+    """Digest of the sources of this process, taken once."""
+    return software.digest_of_sources()
 
 
 def check_left(case: EntryCase) -> Iterator[Finding]:
-    """Files, keys and lines that a campaign of its version leaves, and this one lacks; for review. Lines and keys of a
-    run count where it has converged."""
-    if not case.location.plan or not case.rules.strict:
+    """Files, keys and lines that a campaign of its version leaves, and this one lacks; for review. Only runs that have
+    converged count."""
+    if not case.location.plan or all(record.status != SUCCESS for record in case.records):
         return
     promise = promise_of(case)
-    rows = [row for row in TABLE if row.asked is None and row.since <= promise.version and row.when(promise)]
+    rows = [
+        row
+        for row in TABLE
+        if (row.asked is None or (row.strict and not case.rules.strict))
+        and row.since <= promise.version
+        and row.when(promise)
+    ]
     for file in dict.fromkeys(row.file for row in rows):
-        lacking: dict[str | None, list[str]] = {}
-        for name, has in _places(case, file):
-            for row in rows:
-                if row.file == file and not has(row.key):
-                    lacking.setdefault(row.key, []).append(name)
-        whole = lacking.pop(None, [])
-        for names, what in (
-            (whole, ""),
-            (sorted({name for found in lacking.values() for name in found} - {*whole}), _listed(lacking)),
-        ):
-            if names:
-                yield _missing(case, names, what)
+        keys = [row.key for row in rows if row.file == file]
+        missing, lacking, names = [], dict[str, None](), []
+        for name, content in _contents(case, file):
+            if content is None and None in keys:
+                missing.append(name)
+            elif content is not None and (absent := [key for key in keys if key and not _has(content, key)]):
+                lacking |= dict.fromkeys(absent)
+                names.append(name)
+        if missing:
+            yield _finding(case, f"There is no {_first(missing)}", missing[0])
+        if names:
+            listed = ", ".join([*lacking][:MOST_NAMES])
+            more = f" and {len(lacking) - MOST_NAMES} more" if len(lacking) > MOST_NAMES else ""
+            lacks = "lacks" if len(names) == 1 else "lack"
+            yield _finding(case, f"{_first(names)} {lacks} {listed}{more}", listed)
 
 
-def _missing(case: EntryCase, names: list[str], what: str) -> Finding:
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    where = f"{names[0]}{more}"
-    said = f"There is no {where}" if not what else f"{where} {'have' if more else 'has'} no {what}"
-    message = f"{said}; a campaign of train_bench {case.location.plan.get('train_bench')} leaves it. Was it removed?"
-    return Finding(
-        check=LEFT,
-        grade=REVIEW,
-        file=str(case.folder),
-        line=0,
-        key=None,
-        message=message,
-        value=what or names[0],
-    )
-
-
-def _listed(lacking: Mapping[str | None, list[str]]) -> str:
-    keys = [str(key) for key in lacking]
-    more = f" and {len(keys) - MOST_NAMES} more" if len(keys) > MOST_NAMES else ""
-    return ", ".join(keys[:MOST_NAMES]) + more
-
-
-def _places(case: EntryCase, file: str) -> Iterator[tuple[str, Callable[[str | None], bool]]]:
-    """The files of a row in a campaign, each with a function that says whether it has a key, or is there."""
+def _contents(case: EntryCase, file: str) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
+    """Files of the campaign that a row means, with their keys; None for one that is not there. A missing attempt is
+    another check's."""
     folder = case.folder
-    if file in (PLAN, SYSTEM):
-        yield file, _in_json(folder / file, case.location.plan if file == PLAN else None)
-        return
-    for record, logged in zip(case.records, case.logged_keys, strict=False):
-        if record.status != SUCCESS:
-            continue
-        if file == RANKS:
-            path = folder / "ranks" / f"run_{record.index}"
-            yield f"ranks/{path.name}", lambda key, path=path: path.is_dir()  # type: ignore[misc]
-        elif file == ATTEMPT:
-            attempts = attempts_at(case.location, record.index)
-            if attempts and attempts[-1].get("outcome") in (None, FINISHED):
-                last = attempts[-1]
-                name = f"attempts/run_{record.index}_{len(attempts)}.json"
-                yield name, lambda key, last=last: key is None or _has(last, key)  # type: ignore[misc]
-        elif file == LOG:
-            yield Path(record.file).name, lambda key, logged=logged: key in logged  # type: ignore[misc]
+    if file == PLAN:
+        yield file, case.location.plan
+    elif file == SYSTEM:
+        yield file, _read(folder / file)
+    else:
+        for record, logged in zip(case.records, case.logged_keys, strict=False):
+            if record.status != SUCCESS:
+                continue
+            if file == RANKS:
+                path = folder / "ranks" / f"run_{record.index}"
+                yield f"ranks/{path.name}", {} if path.is_dir() else None
+            elif file == LOG:
+                own = {DATA} if record.train_samples is None else set()  # a run that makes its own data
+                yield Path(record.file).name, dict.fromkeys(logged | own, True)
+            elif (attempts := attempts_at(case.location, record.index)) and (
+                attempts[-1].get("outcome") in (None, FINISHED)
+            ):
+                yield f"attempts/run_{record.index}_{len(attempts)}.json", attempts[-1]
 
 
-def _in_json(path: Path, read: Mapping[str, Any] | None) -> Callable[[str | None], bool]:
-    there = path.is_file()
+def _read(path: Path) -> Mapping[str, Any] | None:
     try:
-        content = mapping(files.read_json(path)) if read is None and there else read or {}
+        return mapping(files.read_json(path)) if path.is_file() else None
     except LogError:
-        content = {}
-    return lambda key: there if key is None else not there or _has(content, key)
+        return {}
 
 
 def _has(content: Mapping[str, Any], key: str) -> bool:
@@ -210,3 +218,18 @@ def _has(content: Mapping[str, Any], key: str) -> bool:
     for name in key.split("."):
         value = mapping(value).get(name)
     return value is not None
+
+
+def _first(names: list[str]) -> str:
+    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0]
+
+
+def _finding(case: EntryCase, said: str, value: str) -> Finding:
+    version = plain(str(case.location.plan.get("train_bench")))[:LONGEST]
+    message = (
+        f"{said}, which a campaign of train_bench {version} leaves. Was it removed? Judge the folder in which the "
+        "campaign ran."
+    )
+    return Finding(
+        check=LEFT, grade=REVIEW, file=str(case.folder), line=0, key=None, message=message, value=value
+    )

@@ -8,60 +8,54 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from train_bench import __version__
 from train_bench.core import software
 from train_bench.core.escape import plain
 from train_bench.core.job import jobs_of
 from train_bench.judge.checks.campaign_checks import attempts_at
 from train_bench.judge.checks.case import EntryCase
-from train_bench.judge.checks.left import THIS, version_of
+from train_bench.judge.checks.left import RELEASED, own_sources, version_of
 from train_bench.judge.checks.planned import count, mapping
+from train_bench.judge.checks.samples import DATA
 from train_bench.judge.finding import REVIEW, Finding
 
 DAY_MS = 86_400_000
 LATEST_DAYS = 30
 """Days from a plan to its first run from which on a question is asked."""
 
-PAUSE_MS, PAUSE_RUNS = 6 * 3_600_000, 10
-"""Pause between two runs, and multiple of the longest run, above both of which a question is asked."""
-
 MAJOR_AHEAD = 1
 """Major versions by which a package may be newer than the one that the judge has."""
 
-LONGEST = 60
+LOCAL_LAUNCHERS = ("inline", "torchrun")
+"""Launchers whose ranks are on the host that starts them."""
+
+LONGEST, MOST_NAMES = 60, 3
 
 
 def check_sources(case: EntryCase) -> Iterator[Finding]:
-    """The sources of a plan against those that its revision has in the judge's checkout, and a plan without a revision
-    whose sources are not the judge's."""
+    """Sources of a plan against those of its revision in the judge's checkout, and, without a revision, against the
+    judge's own of that version. Changed sources under a revision are another check's."""
     plan = case.location.plan_or_package
-    sources = mapping(plan.get("software")).get("sources")
-    if version_of(plan) < THIS or not isinstance(sources, str):
+    sources, revision = mapping(plan.get("software")).get("sources"), plan.get("revision")
+    if version_of(plan) < RELEASED or not isinstance(sources, str):
         return
-    revision = plan.get("revision")
-    if not isinstance(revision, str):
-        if sources != (own := _own_sources()):
+    if isinstance(revision, str):
+        due = _sources_at(revision)
+        if due not in (None, sources):
             message = (
-                f"The plan names no revision of its sources ({plain(sources)[:LONGEST]}), and this train_bench has "
-                f"others ({own}); they cannot be checked out."
+                f"The plan names sources {_short(sources)} of revision {revision[:12]}, and that revision has {due}. "
+                "Which code ran? Run the campaign again from a clean checkout."
             )
             yield _of_plan(case, "sources", message, sources)
-        return
-    due = _sources_at(revision)  # None for changed sources, which are asked about elsewhere
-    if due not in (None, sources):
+    elif plan.get("train_bench") == __version__ and sources != own_sources():
         message = (
-            f"The plan names the revision {revision[:12]} with the sources {plain(sources)[:LONGEST]}; that revision "
-            f"has the sources {due}. Which code ran?"
+            f"The plan names sources {_short(sources)} without a revision, and train_bench {__version__} here has "
+            f"{own_sources()}; others cannot check them out. Run the campaign from a git checkout or from a release."
         )
         yield _of_plan(case, "sources", message, sources)
-
-
-@cache
-def _own_sources() -> str:
-    return software.digest_of_sources()
 
 
 @cache
@@ -80,7 +74,10 @@ def check_versions(case: EntryCase) -> Iterator[Finding]:
         if name in known and not _is_possible(str(version), known[name])
     ]
     if unknown:
-        message = f"No release of {' and '.join(unknown)} is known here. What was it?"
+        message = (
+            f"The campaign names {', '.join(unknown[:MOST_NAMES])}; by the versions here no release has that number. "
+            "Which build was it?"
+        )
         yield _of_plan(case, "versions", message, unknown[0])
     others = [
         f"{name} {_short(planned.get(name))} in the plan and {_short(found.get(name))} in system.json"
@@ -88,7 +85,7 @@ def check_versions(case: EntryCase) -> Iterator[Finding]:
         if planned and found and planned.get(name) != found.get(name)
     ]
     if others and not case.location.runs_command:
-        message = f"The ranks found other packages than the plan names: {'; '.join(others[:3])}."
+        message = f"The ranks found other packages than the plan names: {'; '.join(others[:MOST_NAMES])}."
         yield _of_plan(case, "versions", message, others[0])
 
 
@@ -100,12 +97,11 @@ def _is_possible(version: str, known: str) -> bool:
 
 
 def check_interpreter(case: EntryCase) -> Iterator[Finding]:
-    """Another interpreter for the ranks, which brings an environment of its own."""
+    """Another interpreter for the ranks, which brings the code of its environment."""
     python = _job(case).get("python")
     if python is not None:
         message = (
-            f"The ranks ran by an interpreter of their own, python={_short(python)}, which brings the code of its "
-            "environment."
+            f"The ranks ran by python={_short(python)}, which brings the code of an environment of its own."
         )
         yield _of_plan(case, "interpreter", message, str(python))
 
@@ -124,73 +120,59 @@ def check_threads(case: EntryCase) -> Iterator[Finding]:
         yield _of_plan(case, "threads", message, planned)
 
 
-def check_same_campaign(case: EntryCase) -> Iterator[Finding]:
-    """Data and hosts that differ among the runs of one campaign."""
-    data = [one.data for one in case.programs]
-    if len({one for one in data if one is not None}) > 1:
-        usual = Counter(one for one in data if one is not None).most_common(1)[0][0]
-        odd = [
-            Path(record.file).name
-            for record, one in zip(case.records, data, strict=False)
-            if one not in (None, usual)
-        ]
+def check_same_data(case: EntryCase) -> Iterator[Finding]:
+    """Digests of data that differ among the runs of one campaign."""
+    stated = {
+        Path(record.file).name: program.data
+        for record, program in zip(case.records, case.programs, strict=False)
+        if program.data is not None
+    }
+    if len(set(stated.values())) > 1:
+        ((usual, _),) = Counter(stated.values()).most_common(1)
+        odd = [name for name, data in stated.items() if data != usual]
+        more = f" and {len(odd) - 1} more have" if len(odd) > 1 else " has"
         message = (
-            f"{' and '.join(odd[:3])} {'has' if len(odd) == 1 else 'have'} other data than the other runs (digests in "
-            "data_fingerprint); runs of a campaign have the same."
+            f"{odd[0]}{more} other data than most runs of this campaign ({DATA}); all runs of a campaign have the same "
+            "data."
         )
         yield _of_campaign(case, "data_of_runs", message, odd[0])
-    planned = case.planned
-    if planned is None or planned.side_by_side:
+
+
+def check_same_host(case: EntryCase) -> Iterator[Finding]:
+    """Hosts that differ among the runs of a campaign whose ranks are on the host that starts them, and from the one
+    that `system.json` describes."""
+    job = _job(case)
+    launcher = mapping(job.get("launcher_config"))
+    if (
+        not case.location.plan
+        or launcher.get("name") not in LOCAL_LAUNCHERS
+        or job.get("nodes") not in (None, 1)
+    ):
         return
-    launcher = mapping(_job(case).get("launcher_config"))
     last = [attempts[-1] for record in case.records if (attempts := attempts_at(case.location, record.index))]
-    hosts = list(dict.fromkeys(str(one["host"]) for one in last if isinstance(one.get("host"), str)))
+    hosts = list(dict.fromkeys(host for one in last if isinstance(host := one.get("host"), str)))
     described = case.location.machine.get("host")
-    if len(hosts) > 1 and not launcher.get("array"):
-        named = ", ".join(map(_short, hosts[:3]))
-        message = f"The runs were started on {len(hosts)} hosts ({named}); was it one system?"
+    if len(hosts) > 1:
+        named = ", ".join(map(_short, hosts[:MOST_NAMES]))
+        message = f"The runs were started on {len(hosts)} hosts ({named}). Was it one system?"
         yield _of_campaign(case, "hosts", message, hosts[0])
-    elif hosts and isinstance(described, str) and described not in hosts and launcher.get("name") == "inline":
+    elif hosts and isinstance(described, str) and described not in hosts:
         message = (
-            f"system.json describes the host {_short(described)}, and the runs were started on {_short(hosts[0])}; a "
-            "rank of launcher=inline is on the host that starts it."
+            f"system.json describes the host {_short(described)}, and the runs were started on {_short(hosts[0])}. "
+            "Which one was it?"
         )
         yield _of_campaign(case, "hosts", message, described)
 
 
 def check_age(case: EntryCase) -> Iterator[Finding]:
-    """A plan that is much older than its first run, and a run that began long after the one before it, at its first
-    attempt: one that was interrupted has an attempt that says so."""
-    planned = case.planned
-    timed = sorted(
-        (
-            (record.started_ms, record.started_ms + (record.minutes or 0) * 60_000, record)
-            for record in case.records
-            if record.started_ms is not None
-        ),
-        key=lambda one: one[0],
-    )
-    if planned is None or not timed:
+    """A plan that is much older than its first run."""
+    created = case.planned.created_ms if case.planned is not None else None
+    started = [record.started_ms for record in case.records if record.started_ms is not None]
+    if created is None or not started or min(started) - created <= LATEST_DAYS * DAY_MS:
         return
-    created = planned.created_ms
-    if created is not None and timed[0][0] - created > LATEST_DAYS * DAY_MS:
-        days = (timed[0][0] - created) / DAY_MS
-        message = (
-            f"The first run began {days:.0f} days after the plan was written. Were there earlier runs of it?"
-        )
-        yield _of_plan(case, "age", message, round(days))
-    if planned.side_by_side or mapping(_job(case).get("launcher_config")).get("array"):
-        return
-    most = max(PAUSE_MS, PAUSE_RUNS * max(ended - started for started, ended, _ in timed))
-    for (_, ended, _), (started, _, record) in pairwise(timed):
-        if started - ended > most and len(attempts_at(case.location, record.index)) == 1:
-            name = Path(record.file).name
-            message = (
-                f"{name} began {(started - ended) / 3_600_000:.1f} h after the run before it had ended, at its first "
-                "attempt. Was it taken again?"
-            )
-            yield _of_campaign(case, "pause", message, record.index)
-            return
+    days = round((min(started) - created) / DAY_MS)
+    message = f"The first run began {days} days after the plan was written. Were there earlier runs of it?"
+    yield _of_plan(case, "age", message, days)
 
 
 def _job(case: EntryCase) -> dict[str, Any]:
