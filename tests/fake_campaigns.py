@@ -22,6 +22,7 @@ from omegaconf import OmegaConf
 
 import train_bench.references
 from tests.sandbox import ROOT
+from train_bench import __version__
 from train_bench.campaign import runner
 from train_bench.cli import program
 from train_bench.core import files, plugins, software
@@ -56,7 +57,7 @@ def make(*overrides, reference_runs=False, to_be_run=True):
     run_config = composed_config(*overrides)
     provenance = Provenance(
         now=datetime(2026, 11, 21, 1, 2, 3, tzinfo=UTC),
-        version="0",
+        version=__version__,
         revision=None,
         software=software.describe(),
         points_digest=None,

@@ -19,6 +19,7 @@ from tests.run.fakes import CountingClock, FakeTask, OneRank
 from train_bench.core import files
 from train_bench.core.job import PLAN_DIGEST, plan_digest, read_job
 from train_bench.logs.log import read
+from train_bench.run import system
 from train_bench.run.checkpoints import Checkpoints
 from train_bench.run.events import Log
 from train_bench.run.timed_run import timed_run
@@ -63,6 +64,10 @@ def main():
     begin += (
         zlib.crc32(str(job.folder).encode()) % 1_000_000
     )  # two campaigns that begin at once have other times
+    del os.environ["PYTHONPATH"]  # of the fake launcher, which no user has set
+    if not (job.folder / "system.json").exists():
+        machine = system.describe() | {"threads_per_rank": job.threads_per_rank or 1}
+        files.write_json(job.folder / "system.json", machine | {"platform": "fake"})
     announced = {"submission_platform": "fake", PLAN_DIGEST: plan_digest(decided)}
     job = replace(job, announcement={**job.announcement, **announced})
     if behaviour == "forbidden":

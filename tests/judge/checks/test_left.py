@@ -18,6 +18,7 @@ from train_bench.judge.checks.left import ATTEMPT, LOG, RANKS, RECORD, SYSTEM, T
 assert folder  # a fixture
 
 NOW = Promise(version=left.THIS, program=False, keeps_weights=True, exported=False)
+END = ", which a campaign of train_bench 0.2.0 leaves. Was it removed? Judge the folder in which the campaign ran."
 ROWS = [row for row in TABLE if row.when(NOW)]
 NAMES = [f"{row.file}:{row.key}" for row in ROWS]
 PLACES = {
@@ -100,7 +101,7 @@ def test_the_judge_misses_each_row_that_was_removed(real, row, tmp_path):
 def finished(folder, **changes):
     """The campaign of the fixture as one of this version, with a system and folders of its ranks."""
     software = PLANNED["software"]
-    plan(folder, **PLANNED | {"train_bench": "0.2.0", **changes})
+    plan(folder, **PLANNED | {"train_bench": "0.2.0", "shared": {"python": None}, **changes})
     for index in range(5):
         (folder / "ranks" / f"run_{index}").mkdir(parents=True, exist_ok=True)
         path = folder / "attempts" / f"run_{index}_1.json"
@@ -123,28 +124,26 @@ def messages(folder):
 def test_what_is_absent_is_asked_about_once_for_each_file(folder):
     said = messages(finished(folder))
     assert said == [
-        "plan.json has no created, request; a campaign of train_bench 0.2.0 leaves it. Was it removed?",
-        "attempts/run_0_1.json and 4 more have no clock_seconds; a campaign of train_bench 0.2.0 leaves it. "
-        "Was it removed?",
+        f"plan.json lacks created, request{END}",
+        f"attempts/run_0_1.json and 4 more lack clock_seconds{END}",
     ]
     (folder / "system.json").unlink()
     shutil.rmtree(folder / "ranks" / "run_3")
-    assert "There is no system.json; a campaign of train_bench 0.2.0 leaves it. Was it removed?" in messages(
-        folder
-    )
-    assert any(one.startswith("There is no ranks/run_3;") for one in messages(folder))
+    assert f"There is no system.json{END}" in messages(folder)
+    assert f"There is no ranks/run_3{END}" in messages(folder)
 
 
 def test_promised_weights_that_no_log_names_are_asked_about(folder):
     jobs = [{"index": index, "seed": 1000 + index, "keep_weights": True} for index in range(5)]
     finished(folder, jobs=jobs)
-    assert any(f"result_0.txt and 4 more have no {KEPT_WEIGHTS};" in one for one in messages(folder))
+    assert f"result_0.txt and 4 more lack {KEPT_WEIGHTS}{END}" in messages(folder)
 
 
 @pytest.mark.parametrize(
     ("changes", "asked"),
     [
         ({"train_bench": "0.1.0"}, False),
+        ({"train_bench": "0.1.0", "software": PLANNED["software"] | {"sources": left.own_sources()}}, True),
         ({"train_bench": "0.1.0", "shared": {"python": None}}, True),
         ({"train_bench": None}, True),
         ({"train_bench": "1.0.0"}, True),
