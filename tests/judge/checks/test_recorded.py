@@ -44,6 +44,7 @@ def asked(folder, check):
         ("dead", "b" * 40, None),
         ("dead", f"{REVISION}+changes", None),
         ("dead", None, "others cannot check them out"),
+        ("dead", "abc", "others cannot check them out"),
         (OWN, None, None),
     ],
 )
@@ -90,9 +91,11 @@ def test_a_version_of_no_release_is_asked_about(folder, monkeypatch, torch, foun
 def test_packages_of_the_ranks_are_those_of_the_plan(folder):
     planned(folder, system={"packages": {"torch": "2.6.0"}})
     assert asked(folder, "versions") == []
-    planned(folder, system={"packages": {"torch": "2.7.0"}})
+    planned(folder, system={"packages": {"torch": "2.7.0"}, "python": "3.12.0"})
     (message,) = asked(folder, "versions")
-    assert "torch 2.6.0 in the plan and 2.7.0 in system.json" in message
+    assert (
+        "python 3.11.7 in the plan and 3.12.0 in system.json; torch 2.6.0 in the plan and 2.7.0 in" in message
+    )
 
 
 def test_an_interpreter_of_its_own_is_told(folder):

@@ -4,6 +4,7 @@ explanation, which the submitter can give."""
 
 from __future__ import annotations
 
+import platform
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ MAJOR_AHEAD = 1
 LOCAL_LAUNCHERS = ("inline", "torchrun")
 """Launchers whose ranks are on the host that starts them."""
 
+REVISION = re.compile(r"[0-9a-f]{40,64}(\+changes)?")
 LONGEST, MOST_NAMES = 60, 3
 
 
@@ -42,7 +44,7 @@ def check_sources(case: EntryCase) -> Iterator[Finding]:
     sources, revision = mapping(plan.get("software")).get("sources"), plan.get("revision")
     if version_of(plan) < RELEASED or not isinstance(sources, str):
         return
-    if isinstance(revision, str):
+    if isinstance(revision, str) and REVISION.fullmatch(revision):
         due = _sources_at(revision)
         if due not in (None, sources):
             message = (
@@ -65,9 +67,12 @@ def _sources_at(revision: str) -> str | None:
 
 def check_versions(case: EntryCase) -> Iterator[Finding]:
     """Versions of packages that no release has, and those of the plan against the ones that its ranks found."""
-    planned = mapping(mapping(case.location.plan_or_package.get("software")).get("packages"))
-    found = mapping(case.location.machine.get("packages"))
-    known = software.versions()
+    software_of_plan, machine = mapping(case.location.plan_or_package.get("software")), case.location.machine
+    planned, found = (
+        mapping(one.get("packages")) | ({"python": one["python"]} if one.get("python") else {})
+        for one in (software_of_plan, machine)
+    )
+    known = software.versions() | {"python": platform.python_version()}
     unknown = [
         f"{name} {_short(version)}"
         for name, version in sorted({**found, **planned}.items())
@@ -80,9 +85,9 @@ def check_versions(case: EntryCase) -> Iterator[Finding]:
         )
         yield _of_plan(case, "versions", message, unknown[0])
     others = [
-        f"{name} {_short(planned.get(name))} in the plan and {_short(found.get(name))} in system.json"
-        for name in sorted({*planned, *found})
-        if planned and found and planned.get(name) != found.get(name)
+        f"{name} {_short(planned[name])} in the plan and {_short(found[name])} in system.json"
+        for name in sorted(planned.keys() & found.keys())
+        if planned[name] != found[name]
     ]
     if others and not case.location.runs_command:
         message = f"The ranks found other packages than the plan names: {'; '.join(others[:MOST_NAMES])}."
