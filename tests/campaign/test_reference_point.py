@@ -10,7 +10,7 @@ import pytest
 from tests.fake_campaigns import Diary, FakeLauncher, judged, make
 from train_bench.campaign import lock, reference_point, runner
 from train_bench.cli.commands import rcp as rcp_command
-from train_bench.core import files
+from train_bench.core import files, software
 from train_bench.errors import LogError, RequestError
 from train_bench.judge import rcp
 from train_bench.judge.tree import judge_folder
@@ -18,15 +18,12 @@ from train_bench.plan import discover
 from train_bench.progress import Unit
 from train_bench.rules import ruleset
 
-SYSTEM = {"platform": "fake", "packages": {"torch": "2.0"}}
-
 
 @pytest.fixture
 def reference_runs(tmp_path):
     """Ten runs, begun and not run; all of them would converge."""
     plan = make(f"output={tmp_path / 'campaign'}", reference_runs=True)
     runner.begin(plan)
-    files.write_json(plan.jobs[0].folder / "system.json", SYSTEM)
     return plan
 
 
@@ -39,7 +36,6 @@ def converged_once(tmp_path_factory):
     """Ten runs that converged."""
     plan = make(f"output={tmp_path_factory.mktemp('converged') / 'campaign'}", reference_runs=True)
     runner.begin(plan)
-    files.write_json(plan.jobs[0].folder / "system.json", SYSTEM)
     run(plan)
     return plan
 
@@ -57,7 +53,7 @@ def test_ten_converged_runs_are_a_point_that_the_check_finds(converged, tmp_path
     record = json.loads(path.read_text())["resnet_mini_ref_64"]
     assert record["Epochs to converge"] == [6, 7, 8, 9, 10, 11, 12, 13, 14, 15]
     assert (record["BS"], record["When"], record["Creator"]) == (64, "2026-11-21", "local")
-    assert record["Platform"] == "fake, torch 2.0, fp32"
+    assert record["Platform"] == f"fake, torch {software.versions()['torch']}, fp32"
     assert "global_batch_size" not in record["Hyperparams"]
     assert "lars_epsilon" not in record["Hyperparams"]
     (point,) = rcp.load(ruleset.load("mini-1.0").benchmark("resnet_mini"), [tmp_path / "rcp"])
@@ -196,7 +192,6 @@ def three_more(tmp_path):
     """Three runs that are to be added to a point, begun and not run."""
     plan = make(f"output={tmp_path / 'more'}", "runs=3", "append_point=true", reference_runs=True)
     runner.begin(plan)
-    files.write_json(plan.jobs[0].folder / "system.json", SYSTEM)
     return plan
 
 
@@ -212,7 +207,7 @@ def existing(tmp_path, plan, **changed):
         "Benchmark": "resnet_mini",
         "BS": 64,
         "When": "2026-11-20",
-        "Platform": "fake, torch 2.0, fp32",
+        "Platform": f"fake, torch {software.versions()['torch']}, fp32",
         "Hyperparams": logged,
         "Seeds": list(range(10)),
         "Epochs to converge": [7] * 10,
@@ -240,7 +235,7 @@ def test_runs_that_are_added_to_a_point_stand_behind_its_own(three_more, tmp_pat
     assert record["Epochs to converge"] == [7] * 10 + [6, 7, 8]
     assert record["Seeds"] == [*range(10), *(job.seed for job in three_more.jobs)]
     assert record["When"] == "2026-11-20; 2026-11-21"
-    assert record["Platform"] == "fake, torch 2.0, fp32"
+    assert record["Platform"] == f"fake, torch {software.versions()['torch']}, fp32"
 
 
 def test_runs_are_added_where_the_point_counts_and_not_below_it(three_more, tmp_path):
@@ -410,7 +405,7 @@ def test_two_campaigns_that_add_their_points_at_once_lose_none(converged, tmp_pa
     other = tmp_path / "other"
     other.mkdir()
     files.write_json(other / "plan.json", plan)
-    files.write_json(other / "system.json", SYSTEM)
+    shutil.copy(folder / "system.json", other)
     second = threading.Thread(
         target=lambda: reference_point.add(runs, other, to, [to], replace=False), daemon=True
     )
