@@ -1,4 +1,4 @@
-"""What a campaign records, against each other and against what the judge has: each is for review."""
+"""Records of a campaign against each other and against what the judge has: each is for review."""
 
 import json
 import subprocess

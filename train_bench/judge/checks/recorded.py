@@ -1,6 +1,5 @@
-"""What the files of a campaign record, against each other and against what the judge knows: its own sources and
-versions, the runs of the campaign among themselves, the plan and its runs. All for review: each has an honest
-explanation, which the submitter can give."""
+"""Records of a campaign against each other and against what the judge knows: its own sources and versions, the runs of
+the campaign among themselves, the plan and its runs. All for review: each has an honest explanation."""
 
 from __future__ import annotations
 
