@@ -106,7 +106,7 @@ def test_the_log_of_a_program_has_the_order_of_a_references_log_and_names_the_pr
         *("seed", "init_start", "weights_initialization", "init_stop", "run_start"),
         *("train_samples", "eval_samples"),
         *cycle * 2,
-        *("run_stop", "processor_wait", "written_by", "program_packages", "program_ranks"),
+        *("run_stop", "processor_wait", "loaded_code", "written_by", "program_packages", "program_ranks"),
     ]
     assert {Path(event["metadata"]["file"]).name for event in events} == {"test_benchmark.py"}
     assert [event["metadata"]["epoch_num"] for event in events if event["key"] == "eval_accuracy"] == [1, 2]

@@ -44,5 +44,5 @@ def test_every_rank_passes_barriers_before_and_behind_the_start_and_nothing_dela
         *("log sizes", "read data"),
         *("log block_start", "log block_stop", "log extras", "log eval_start"),
         *("from rank 0", "log accuracy", "log eval_stop", "log run_stop"),
-        *("read CPU times", "log processor_wait", "log values", "log close"),
+        *("read CPU times", "log processor_wait", "log loaded_code", "log values", "log close"),
     ]

@@ -64,6 +64,7 @@ AFTER = [
     *("samples_taken", "gather", "log order"),
     "log learning_rates",
     *("compare replicas", "log replicas"),
+    *("gather", "log loaded_code"),
 ]
 """Looking back, which others may spoil and which takes time, comes when the clock stands and the result is complete."""
 

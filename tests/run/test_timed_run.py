@@ -59,6 +59,7 @@ def test_events_come_in_the_order_that_the_rules_demand(tmp_path):
         "order_fingerprint",
         "learning_rates",
         "replicas",
+        "loaded_code",
     ]
 
 
@@ -162,7 +163,7 @@ def test_blocks_and_evaluations_agree_on_their_epochs(tmp_path):
 @pytest.mark.parametrize(("qualities", "used"), [([0.5, 0.95], 200), ([0.1, 0.2, 0.3, 0.4], 400)])
 def test_samples_that_training_took_are_logged_once_behind_the_last_evaluation(tmp_path, qualities, used):
     _, events = run(tmp_path, FakeTask(qualities, train_samples=None), unit=Unit.SAMPLE)
-    assert keys(events)[-7:-4] == ["eval_stop", "train_samples", "run_stop"]
+    assert keys(events)[-8:-5] == ["eval_stop", "train_samples", "run_stop"]
     assert [event["value"] for event in only(events, "train_samples")] == [used]
 
 

@@ -358,11 +358,13 @@ class Benchmark:
         return list(dict.fromkeys(explain(failure) for failure in failures))
 
     def _tell_of_the_run(self) -> None:
-        from train_bench.run import processors
+        from train_bench.run import loaded_code, processors
 
         assert self._log is not None
         seen = processors.cpu_times_between(self._started_with, processors.read_cpu_times())
         self._log.processor_wait(processors.gather(self._ranks, seen))
+        code = {"bytecode": loaded_code.changed_bytecode()}
+        self._log.loaded_code(loaded_code.gather(self._ranks, code))
         loaded = {name: getattr(sys.modules.get(name), "__version__", None) for name in PACKAGES}
         versions = {name: str(version) for name, version in loaded.items() if version is not None}
         ran = self._ranks.describe() if self.knows_ranks else None

@@ -216,6 +216,10 @@ class Log:
         """Learning rates of training, see `rates.told_by`; None if the task does not report them."""
         self._point("learning_rates", seen)
 
+    def loaded_code(self, seen: Mapping[str, Any] | None) -> None:
+        """Code of the ranks that no digest covers, see `loaded_code.describe`."""
+        self._point("loaded_code", seen)
+
     def kept_weights(self, seen: Mapping[str, Any] | None) -> None:
         """Files of the kept weights, see `weights.write_weights`."""
         self._point(KEPT_WEIGHTS, seen)

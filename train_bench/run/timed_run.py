@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from train_bench.core.job import Job
 from train_bench.parallel import Parallel
 from train_bench.progress import Unit
-from train_bench.run import caches, drawn_samples, order, processors, rates, replicas, weights
+from train_bench.run import caches, drawn_samples, loaded_code, order, processors, rates, replicas, weights
 from train_bench.run.clock import Clock
 from train_bench.run.events import Log
 from train_bench.task import Task
@@ -72,6 +72,8 @@ def timed_run(
     log.order(order.gather(parallel, task.samples_taken()))
     log.learning_rates(rates.told_by(task))
     log.replicas(replicas.compare(parallel))
+    code = loaded_code.describe([job.reference_folder, job.launcher_folder])
+    log.loaded_code(loaded_code.gather(parallel, code))
     if kept is not None:
         log.kept_weights(weights.write_weights(kept, job, parallel))
     drawn_samples.write_samples(task, job, parallel)

@@ -26,6 +26,7 @@ from train_bench.judge.checks.history import (
 from train_bench.judge.checks.interrupted import check_interruptions
 from train_bench.judge.checks.interval import check_interval
 from train_bench.judge.checks.left import check_left
+from train_bench.judge.checks.loaded import check_loaded_code
 from train_bench.judge.checks.observed import check_life, check_work
 from train_bench.judge.checks.parameters import check_parameters, check_submitter_parameters
 from train_bench.judge.checks.physics import check_physics
@@ -96,6 +97,7 @@ RUN_CHECKS: tuple[Callable[[EntryCase, RunRecord], Iterable[Finding]], ...] = (
 
 CAMPAIGN_CHECKS: tuple[Callable[[EntryCase], Iterable[Finding]], ...] = (
     check_environment,
+    check_loaded_code,
     check_described_system,
     check_declared,
     check_changes_since_plan,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from train_bench.judge.checks.planned import Planned
@@ -19,7 +19,8 @@ from train_bench.rules.ruleset import BenchmarkRules
 class ProgramFacts:
     """Facts on a run that its log states: `ranks`, `hosts`, `devices` and `precision` of a user's own program, and of
     one machine the processor time on the clock that its ranks `ran` and `waited` for and that `others` ran, and the
-    number of its `cores`, and the digests of its `data`; None if it does not."""
+    number of its `cores`, and the digests of its `data`; None if it does not. `loaded` is code of its ranks that no
+    digest covers, by kind."""
 
     ranks: int | None = None
     hosts: int | None = None
@@ -30,6 +31,7 @@ class ProgramFacts:
     others: float | None = None
     cores: int | None = None
     data: str | None = None
+    loaded: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ NUMBERS = re.compile(
 )
 """Variables that change the arithmetic."""
 
-CODE = re.compile(r"PYTHON(PATH|HOME|STARTUP|INSPECT|BREAKPOINT)|LD_(PRELOAD|AUDIT)")
+CODE = re.compile(r"PYTHON(PATH|HOME|STARTUP|INSPECT|BREAKPOINT|PYCACHEPREFIX)|LD_(PRELOAD|AUDIT)")
 """Variables that bring other code into a process. `LD_LIBRARY_PATH` does, too, where every module system sets it; it is
 recorded and compared."""
 

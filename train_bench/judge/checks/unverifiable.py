@@ -9,6 +9,7 @@ from train_bench.core.digits import distinct
 from train_bench.core.job import KEPT_WEIGHTS, jobs_of
 from train_bench.judge.checks import observed
 from train_bench.judge.checks.case import EntryCase, LogCase, ProgramFacts
+from train_bench.judge.checks.loaded import loaded_code
 from train_bench.judge.checks.planned import mapping
 from train_bench.judge.checks.ranks import REPLICAS
 from train_bench.judge.checks.samples import DATA, ORDER
@@ -71,6 +72,7 @@ def program_facts(log: Log, record: RunRecord) -> ProgramFacts:
         others=_seconds(waited, "others"),
         cores=_count(waited.get("cores")) if waited.get("machines") == 1 else None,
         data=_data_digest(last.get(DATA)),
+        loaded=loaded_code(log),
     )
 
 
