@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from train_bench.core.escape import plain
 from train_bench.judge.checks.case import EntryCase
 from train_bench.judge.checks.environment import environment
 from train_bench.judge.checks.planned import mapping
@@ -48,7 +47,7 @@ def check_loaded_code(case: EntryCase) -> Iterator[Finding]:
             runs = sum(1 for one in lists if not set(names).isdisjoint(one))
             more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
             some = "" if runs == len(lists) else f" ({runs} of {len(lists)} runs)"
-            listed = ", ".join(plain(name)[:LONGEST] for name in names[:MOST]) + more + some
+            listed = ", ".join(name[:LONGEST] for name in names[:MOST]) + more + some
             yield Finding(
                 check=LOADED,
                 grade=REVIEW,
@@ -56,7 +55,7 @@ def check_loaded_code(case: EntryCase) -> Iterator[Finding]:
                 line=0,
                 key=LOADED,
                 message=message.format(listed),
-                value=plain(names[0])[:LONGEST],
+                value=names[0],
             )
 
 
