@@ -111,9 +111,10 @@ def changed_bytecode(own: tuple[str, ...] = ()) -> list[str]:
 
 
 def _file(module: object) -> str:
-    """File of a module, without the lookup that imports the parts of lazy ones; empty if it has none."""
+    """File of a module, without the lookup that imports the parts of lazy ones; empty if it has none. Those that Python
+    has found are absolute."""
     file = vars(module).get("__file__") if isinstance(module, ModuleType) else None
-    return str(Path(file).absolute()) if isinstance(file, str) else ""
+    return file if isinstance(file, str) and file.startswith("/") else ""
 
 
 def _is_own(name: str, file: str, own: tuple[str, ...]) -> bool:
