@@ -201,9 +201,10 @@ def test_the_start_module_of_an_operating_system_is_known(monkeypatch, path, nam
     assert list(loaded_code._start_modules({"sitecustomize": path})) == ([path] if named else [])
 
 
-def test_a_start_file_that_no_package_installed_is_named(reference, environment):
+@pytest.mark.parametrize("text", ["import os\n", "# a comment\nimport\tos", "\ufeffimport os\n"])
+def test_a_start_file_that_no_package_installed_is_named(reference, environment, text):
     python, site = environment
-    (site / "planted.pth").write_text("import os\n")
+    (site / "planted.pth").write_text(text, encoding="utf-8")
     assert described(reference, python) == ("1", NOTHING | {"start_files": [str(site / "planted.pth")]})
 
 

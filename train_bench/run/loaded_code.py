@@ -180,7 +180,8 @@ def _pth_files(sites: Iterable[str]) -> list[Path]:
 
 
 def _has_code(path: Path) -> bool:
-    return any(line.startswith(("import ", "import\t")) for line in _text(path).splitlines())
+    lines = _text(path).removeprefix("\ufeff").splitlines()
+    return any(line.startswith(("import ", "import\t")) for line in lines)
 
 
 def _folders_of(path: Path) -> Iterator[str]:
