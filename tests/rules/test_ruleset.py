@@ -287,3 +287,52 @@ def test_the_rules_load_without_the_packages_that_are_slow_to_import():
     )
     seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert seen.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("round_name", "benchmark", "batch_size", "first", "period"),
+    [
+        (
+            "3.0.0",
+            "gpt3",
+            1536,
+            50_331_648,
+            50_331_648,
+        ),  # positions of published logs, as all with a whole number of
+        ("3.0.0", "gpt3", 2688, 55_050_240, 55_050_240),  # batches in 24576 samples of 2048 tokens, or not
+        ("3.1.0", "gpt3", 2560, 52_428_800, 52_428_800),
+        ("4.0.0", "gpt3", 2904, 53_526_528, 53_526_528),
+        ("3.1.0", "unet3d", 56, 168_000, 3360),
+        ("4.0.0", "unet3d", 28, 168_000, 3360),
+        ("4.0.0", "unet3d", 80, 700 * 240, 14 * 240),
+        ("6.1.0", "qwen35_397b_grpo", 256, 18 * 256, 256),
+        ("6.1.0", "qwen35_397b_grpo", 2560, 4 * 2560, 2560),
+        ("6.1.0", "dlrmv4", 8192, 25 * 280 * 8192, 280 * 8192),
+        ("6.1.0", "dlrmv4", 16384, 31 * 140 * 16384, 140 * 16384),
+        ("6.1.0", "dlrmv4", 32768, 41 * 70 * 32768, 70 * 32768),
+    ],
+)
+def test_schedules_of_the_text_and_of_rule_files(round_name, benchmark, batch_size, first, period):
+    schedule = ruleset.load(f"training-{round_name}").benchmark(benchmark).schedule_at(batch_size)
+    assert (schedule.first, schedule.period) == ((first,), period)
+
+
+@pytest.mark.parametrize(
+    ("round_name", "batch_size", "period"),
+    [("3.1.0", 2048, 250), ("3.1.0", 512, 1000), ("5.0.0", 1536, 513_024)],
+)
+def test_checkpoints_of_stable_diffusion_may_be_left_out_and_come_in_any_order(
+    round_name, batch_size, period
+):
+    schedule = ruleset.load(f"training-{round_name}").benchmark("stable_diffusion").schedule_at(batch_size)
+    assert schedule.refuse(4 * period, period) is None and schedule.refuse(period, 2 * period) is None
+    assert f"multiples of {period}" in str(schedule)
+    assert not schedule.is_checkpoint(period + 1) and not schedule.is_checkpoint(0)
+    assert schedule.refuse(1.5 * period, period) is not None
+
+
+def test_every_benchmark_of_every_training_round_has_a_schedule():
+    for name in ruleset.names():
+        if name.startswith("training"):
+            for benchmark, rules in ruleset.load(name).benchmarks.items():
+                assert rules.schedule_at(64) is not None, (name, benchmark)

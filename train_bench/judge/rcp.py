@@ -456,12 +456,12 @@ def _decided_by_others(
 
 
 def lowest_mean(point: Point, n_reference: int, rules: BenchmarkRules) -> float:
-    """Lowest mean of a submission that passes against a point at the round's level. N - 2 submission values whatever
-    is dropped, as the official checker counts them."""
+    """Lowest mean of a submission that passes against a point at the round's level; 0 where the reference scatters so
+    widely that any mean does. N - 2 submission values whatever is dropped, as the official checker counts them."""
     bound = smallest_acceptable_mean(
         point.mean, point.deviation, n_reference, rules.runs - 2, rules.rcp_level
     )
-    return bound - rules.rcp_allowance
+    return max(0.0, bound - rules.rcp_allowance)
 
 
 def highest_mean(point: Point, n_reference: int, rules: BenchmarkRules) -> float:
@@ -476,10 +476,12 @@ def _compared(point: Point, n_reference: int, mean: float, rules: BenchmarkRules
     passed = mean >= bound
     relation = "below" if not passed else "equal to" if mean == bound else "at or above"
     said, limit = distinct(mean, bound)
-    message = (
-        f"mean of {said} {rules.unit.value}s is {relation} the lowest acceptable {limit} "
-        f"(reference {point.mean:.2f}; {source})"
+    compared = (
+        f"is {relation} the lowest acceptable {limit}"
+        if bound
+        else "passes, as any does: the reference scatters too widely for a lowest acceptable one"
     )
+    message = f"mean of {said} {rules.unit.value}s {compared} (reference {point.mean:.2f}; {source})"
     return RcpVerdict(
         verdict=PASS if passed else FAIL,
         message=message,

@@ -16,6 +16,7 @@ from typing import Any
 
 from train_bench.core.event import Event, Events, OtherMetadata
 from train_bench.rules.errata import Erratum
+from train_bench.rules.expected import expected_numbers
 from train_bench.rules.rulefile import OF_NUMBERS, Check, KeyRule, RuleFile
 from train_bench.rules.ruleset import BenchmarkRules
 
@@ -40,6 +41,9 @@ OF_THE_RUN = frozenset(
 )
 
 
+ROUNDING = 1e-6
+"""Share of the last decimal place by which half of it may be exceeded: a number in between is rounded either way."""
+
 LONGEST_FILLED = 60
 """Longer texts are replaced by their names."""
 
@@ -49,7 +53,7 @@ class Failure:
     """A rule that a log (or a plan) breaks. `kind`: `check` (a line's value), `target` (no line
     reached it), `count` (how often a key occurs), `end` (after the last line), `absent` (there is no such rule
     file). `lost` marks a rule that the
-    official checker drops when it reads its file."""
+    official checker drops when it reads its file. `expected` are the numbers that a rule with an equality asks for."""
 
     kind: str
     key: str | None
@@ -57,6 +61,7 @@ class Failure:
     line: int = 0
     value: Any = None
     lost: bool = False
+    expected: tuple[int | float, ...] = ()
 
 
 @dataclass(slots=True)
@@ -101,7 +106,20 @@ def waived_by(rules: BenchmarkRules, failure: Failure, logged: Container[str]) -
             not erratum.if_logged or any(key in logged for key in erratum.if_logged)
         ):
             return erratum
+        if is_within_rounding(erratum, failure):
+            return erratum
     return None
+
+
+def is_within_rounding(erratum: Erratum, failure: Failure) -> bool:
+    """True for a number that differs from the expected one by no more than the rounding of an erratum. Whole numbers
+    are not rounded."""
+    places = dict(erratum.rounded).get(str(failure.key))
+    apart = 0.0 if places is None else (0.5 + ROUNDING) * 10.0**-places
+    return type(failure.value) is float and any(
+        type(number) is float and math.isclose(failure.value, number, rel_tol=erratum.near, abs_tol=apart)
+        for number in failure.expected
+    )
 
 
 def _alternatives(failure: Failure) -> set[str]:
@@ -357,7 +375,8 @@ def _failed(
         except Exception:
             passed = False  # a value of the wrong type satisfies no rule
         if not passed:
-            failures.append(_broken(line, _filled(check.text, state["s"])))
+            expected = expected_numbers(check.text, state, line.value)
+            failures.append(replace(_broken(line, _filled(check.text, state["s"])), expected=expected))
     return failures
 
 

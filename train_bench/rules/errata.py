@@ -16,6 +16,7 @@ FILE = Path(__file__).parent / "errata.yaml"
 FIELDS = {
     *("id", "why", "rounds", "benchmarks", "waived", "if_logged", "written_twice", "repeated"),
     *("seeds", "mixed", "late_points", "rcp_crashes", "fixed", "section"),
+    *("near", "rounded"),
 }
 
 
@@ -35,6 +36,8 @@ class Erratum:
     rcp_crashes: bool
     fixed: tuple[tuple[str, tuple[str, ...]], ...]
     section: str
+    near: float = 0.0
+    rounded: tuple[tuple[str, int], ...] = ()
 
 
 def of(number: str, benchmark: str | None = None) -> tuple[Erratum, ...]:
@@ -74,4 +77,6 @@ def _erratum(row: dict[str, Any]) -> Erratum:
         rcp_crashes=row.get("rcp_crashes", False),
         fixed=tuple((key, tuple(map(str, allowed))) for key, allowed in row.get("fixed", {}).items()),
         section=row.get("section", "Hyperparameters"),
+        near=row.get("near", 0.0),
+        rounded=tuple(row.get("rounded", {}).items()),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections import Counter
 from functools import cache
@@ -26,6 +27,8 @@ PARAGRAPHS = (
 )
 
 LONGEST_VALUE = 200
+
+NUMBER = re.compile(r"\d+(?:\.\d*)?(?:e[-+]?\d+)?")
 
 EXCEPTION = re.compile(r"\w+: ")
 """Beginning of the rule of a failure whose code could not be carried out."""
@@ -53,7 +56,18 @@ def allowed(failure: Failure) -> str:
         return failure.rule
     if failure.kind == "count":
         return in_words_of_count(failure.rule)
-    return _cut(in_words(failure.rule))
+    words = in_words(failure.rule)
+    numbers = " or ".join(dict.fromkeys(f"{number:.10g}" for number in failure.expected))
+    if not numbers or all(_names_it(number, words) for number in failure.expected):
+        return _cut(words)
+    return _cut(f"{numbers} ({words})")
+
+
+def _names_it(number: float, words: str) -> bool:
+    """True if a rule in words has the number that it asks for."""
+    return any(math.isclose(number, float(one)) for one in NUMBER.findall(words)) and words.startswith(
+        "only "
+    )
 
 
 def paragraph(key: str | None) -> str | None:

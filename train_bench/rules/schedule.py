@@ -16,12 +16,14 @@ from train_bench.progress import EvalSchedule
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleRule:
     """The allowed evaluations at one batch size: the first at one of `first`, then every `period`, in the benchmark's
-    unit. A logged position counts as kept within `slack`. `start` is the logged position before any training."""
+    unit. A logged position counts as kept within `slack`. `start` is the logged position before any training. Where
+    `any_order` is set, saved checkpoints are evaluated, a `period` apart: in any order, and not all of them."""
 
     first: tuple[float, ...]
     period: float
     slack: float
     start: float = 0.0
+    any_order: bool = False
 
     def default(self) -> EvalSchedule:
         """The schedule of a request that names none; it never ends."""
@@ -29,6 +31,8 @@ class ScheduleRule:
 
     def refuse(self, first: float | None, period: float | None) -> str | None:
         """Reason that a schedule is not allowed, as a sentence; None if it is."""
+        if self.any_order and first is not None and self.is_checkpoint(first):
+            return None if self.is_checkpoint(period) else f"evaluation.period is {period}; allowed: {self}."
         if first is None or not any(abs(first - due) <= self.slack for due in self.first):
             allowed = ", ".join(f"{value:g}" for value in self.first)
             return f"evaluation.first is {first}; allowed: {allowed}."
@@ -36,7 +40,15 @@ class ScheduleRule:
             return f"evaluation.period is {period}; allowed: only {self.period:g}."
         return None
 
+    def is_checkpoint(self, position: float | None) -> bool:
+        """True for a multiple of the period."""
+        if position is None or position < self.period - self.slack:
+            return False
+        return abs(position - round(position / self.period) * self.period) <= self.slack
+
     def __str__(self) -> str:
+        if self.any_order:
+            return f"multiples of {self.period:g}, in any order"
         first = ", ".join(f"{value:g}" for value in sorted(self.first))
         return f"first at {first}, then every {self.period:g}"
 
@@ -61,21 +73,51 @@ def _whole_batches(
     skipped_per_batch_size: float = 0.0,
     skipped: int = 0,
     skipped_samples: int = 0,
+    tokens: int = 1,
 ) -> ScheduleRule:
     """Every so many samples, rounded up to whole batches, without the first evaluations: none, or a number
     that grows with the batch size (Llama 2 and 3.1 405B: training rules, evaluation frequency), or falls with it
-    (DeepSeek-V3: rule file of 6.1)."""
-    period = math.ceil(period / batch_size) * batch_size
+    (DeepSeek-V3: rule file of 6.1). With `tokens`, logs count these, of which a sample has as many (GPT-3)."""
+    period = math.ceil(period / batch_size) * batch_size * tokens
     left_out = math.floor(skipped_per_batch_size * batch_size + skipped + skipped_samples / batch_size)
-    return _in_samples((left_out + 1) * period, period, batch_size)
+    return _in_samples((left_out + 1) * period, period, batch_size * tokens)
 
 
-def _padded_epochs(batch_size: int, *, samples: int, first: int, period: int) -> ScheduleRule:
-    """Every so many epochs of the training set, padded to whole batches (3D U-Net: training rules, evaluation
-    frequency)."""
+def _every_batch(batch_size: int, *, after_batches: float, after_samples: int) -> ScheduleRule:
+    """Every batch, from so many on (Qwen3.5: rule file of 6.1)."""
+    first = math.ceil(after_batches + after_samples / batch_size) * batch_size
+    return _in_samples(first, batch_size, batch_size)
+
+
+def _share(
+    batch_size: int, *, share: float, samples: int, slope: int, offset: int, divisor: int
+) -> ScheduleRule:
+    """A share of the training set, rounded up to whole batches; the first at the evaluation point at or after
+    (slope * batch size + offset) / divisor samples (DLRMv4: rule file of 6.1)."""
+    period = max(1, math.ceil(share * samples / batch_size)) * batch_size
+    first = math.ceil(math.floor((slope * batch_size + offset) / divisor) / period) * period
+    return _in_samples(first, period, batch_size)
+
+
+def _checkpoints(batch_size: int, *, samples: int, unit: str) -> ScheduleRule:
+    """Saved checkpoints every so many samples, rounded up to whole batches, which are evaluated after the clock, in any
+    order (Stable Diffusion: training rules, benchmark specific rules)."""
+    steps = math.ceil(samples / batch_size)
+    period = steps if unit == "step" else steps * batch_size
+    return ScheduleRule(first=(period,), period=period, slack=1e-6, any_order=True)
+
+
+def _padded_epochs(
+    batch_size: int, *, samples: int, first: int, period: int, in_samples: bool = False
+) -> ScheduleRule:
+    """Every so many epochs of the training set, padded to whole batches, which logs count in epochs or samples
+    (3D U-Net: training rules, evaluation frequency)."""
     padded = math.ceil(samples / batch_size) * batch_size
+    unit = padded if in_samples else 1
     return ScheduleRule(
-        first=(math.ceil(first * samples / padded),), period=math.ceil(period * samples / padded), slack=1e-6
+        first=(math.ceil(first * samples / padded) * unit,),
+        period=math.ceil(period * samples / padded) * unit,
+        slack=1e-6,
     )
 
 
@@ -90,6 +132,9 @@ NAMED: Mapping[str, Callable[..., ScheduleRule]] = {
     "linear": _linear,
     "whole batches": _whole_batches,
     "padded epochs": _padded_epochs,
+    "every batch": _every_batch,
+    "share": _share,
+    "checkpoints": _checkpoints,
 }
 
 

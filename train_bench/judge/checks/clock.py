@@ -65,6 +65,13 @@ def check_clock(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[
     yield from _short_blocks(record, log, rules)
 
 
+def evaluates_after_the_clock(record: RunRecord, rules: BenchmarkRules) -> bool:
+    """True where the rules let saved checkpoints be evaluated later: the run goes on until one is known to have reached
+    the target, and its time ends with that checkpoint."""
+    schedule = rules.schedule_at(record.global_batch_size)
+    return schedule is not None and schedule.any_order
+
+
 def timed(record: RunRecord) -> tuple[int, int]:
     """Start and stop of a run that has a time, in milliseconds."""
     started_ms = record.started_ms or 0
@@ -97,9 +104,12 @@ def _late_start(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[
 
 def _steps_back(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
     """The largest step back on the clock, and the number of others."""
-    steps = [
-        (before.time_ms - event.time_ms, event) for before, event in pairwise(_on_the_clock(record, log))
-    ]
+    timed_lines = list(_on_the_clock(record, log))
+    if evaluates_after_the_clock(record, rules) and record.minutes is not None:
+        _, stop_ms = timed(record)
+        timed_lines = [event for event in timed_lines if event.time_ms <= stop_ms]
+        yield from _stop_before_the_checkpoint(record, log, rules)
+    steps = [(before.time_ms - event.time_ms, event) for before, event in pairwise(timed_lines)]
     back = [step for step in steps if step[0] > 0]
     if not back:
         return
@@ -110,6 +120,22 @@ def _steps_back(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[
         f"run_stop of {Path(record.file).name} timestamps go backwards, so the time cannot be trusted."
     )
     yield finding(record, rules, TIME, message, line=event.line, key=event.key, value=event.time_ms)
+
+
+def _stop_before_the_checkpoint(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
+    """A run that stops before the training up to the checkpoint that reached the target has ended. It may go on behind
+    it, because checkpoints are evaluated later (rules, "Quality measure")."""
+    _, stop_ms = timed(record)
+    for event in log.events.of("block_stop", "epoch_stop"):
+        count = event.metadata.get(record.counted)
+        if count == record.convergence is not None and event.time_ms - stop_ms > APART_MS:
+            message = (
+                f"run_stop is at {stop_ms} ms, {event.time_ms - stop_ms} ms before the end of the training up to the "
+                f"checkpoint at {rules.unit.value} {count}, which reached the target; the time of "
+                f"{Path(record.file).name} is too short."
+            )
+            yield finding(record, rules, TIME, message, line=event.line, key=event.key, value=event.time_ms)
+            return
 
 
 def _on_the_clock(record: RunRecord, log: Log) -> Iterator[Event]:

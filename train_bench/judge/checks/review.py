@@ -12,7 +12,13 @@ from typing import Any
 from train_bench.core.digits import distinct
 from train_bench.core.event import Event
 from train_bench.judge.checks.case import LogCase
-from train_bench.judge.checks.clock import APART_MS, check_clock, restart_lines, timed
+from train_bench.judge.checks.clock import (
+    APART_MS,
+    check_clock,
+    evaluates_after_the_clock,
+    restart_lines,
+    timed,
+)
 from train_bench.judge.checks.ending import status_in_words
 from train_bench.judge.finding import BREAKS, REVIEW, SLOW, Finding, finding
 from train_bench.logs.log import Log
@@ -21,6 +27,7 @@ from train_bench.progress import EvalSchedule
 from train_bench.quality import Quality, Target
 from train_bench.rules.allowed import OPEN
 from train_bench.rules.ruleset import BenchmarkRules
+from train_bench.rules.schedule import ScheduleRule
 
 TRAINED = frozenset({"block_stop", "epoch_stop", "eval_stop", "eval_accuracy"})
 TRAINING = TRAINED | {"block_start", "epoch_start", "eval_start"}
@@ -109,13 +116,17 @@ def _no_time(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Fin
 def _outside(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
     """Training and evaluation outside of `run_start` to `run_stop`. Before `run_start` there is none in any round,
     except for an evaluation of the weights that no sample has trained, which is for review; after `run_stop` they are
-    for review, because some references evaluate saved weights after the clock (BERT, Minigo). An interval that began
+    for review, because some references evaluate saved weights after the clock (BERT, Minigo); where the rules say so
+    (Stable Diffusion), they are right there. An interval that began
     on the clock may end a moment after it: `run_stop` is logged within it."""
     if record.started_ms is None or record.minutes is None or restart_lines(log):
         return
     reported = set()
     start_ms, stop_ms = timed(record)
+    later = TRAINING if evaluates_after_the_clock(record, rules) else frozenset()
     for event in log.events.of(*TRAINING):
+        if event.key in later and event.time_ms > stop_ms:
+            continue
         ends = event.key in ENDS and 0 <= event.time_ms - stop_ms <= APART_MS
         if start_ms <= event.time_ms <= stop_ms or ends:
             continue
@@ -192,6 +203,9 @@ def schedule(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
         line = evaluations[0].line
         yield finding(record, rules, "schedule", message, line=line, key="eval_accuracy", value=first)
         return
+    if rule.any_order:
+        yield from _checkpoints(record, rules, rule, evaluations)
+        return
     start = min(rule.first, key=lambda due: abs(due - first))
     until = start + rule.period * (len(positions) - 1)
     expected = EvalSchedule(first=start, period=rule.period, until=until).points()
@@ -211,6 +225,20 @@ def schedule(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
             f"{expected[-1]:g} samples."
         )
         yield finding(record, rules, "schedule", message, key=TRAIN_SAMPLES, value=record.train_samples)
+
+
+def _checkpoints(
+    record: RunRecord, rules: BenchmarkRules, rule: ScheduleRule, evaluations: Sequence[Evaluated]
+) -> Iterator[Finding]:
+    """The first evaluation that is of no checkpoint of the schedule."""
+    for evaluated in evaluations:
+        if not rule.is_checkpoint(evaluated.position):
+            message = (
+                f"An evaluation is at {rules.unit.value} {evaluated.position}; checkpoints are at {rule}."
+            )
+            key, line = "eval_accuracy", evaluated.line
+            yield finding(record, rules, "schedule", message, line=line, key=key, value=evaluated.position)
+            return
 
 
 def _impossible(record: RunRecord, rules: BenchmarkRules) -> Iterator[Finding]:
@@ -243,7 +271,7 @@ def _target(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Find
     if record.status == SUCCESS and not any(reached):
         message = f"run_stop has the status success, but no evaluation reached the target ({rules.target})."
         yield finding(record, rules, "run_stop", message, key="run_stop", value=record.quality)
-    if any(reached[:-1]):
+    if any(reached[:-1]) and not evaluates_after_the_clock(record, rules):
         message = (
             f"Evaluation {reached.index(True) + 1} reached the target, but the run went on; a run ends at "
             "the first such evaluation."
