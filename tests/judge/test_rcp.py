@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import math
 import os
 import random
+import re
 
 import numpy as np
 import pytest
@@ -490,3 +492,22 @@ def test_a_point_of_too_few_runs_does_not_hide_one_that_came_with_train_bench(tm
     found = rcp.verdict(points, rules, shipped[0].batch_size, [0.5] * rules.runs)
     assert found.verdict == rcp.FAIL
     assert f"{rcp.TOO_FEW}: batch size 4096 ({place}, 3 runs)" in found.message
+
+
+def test_a_reference_that_scatters_too_widely_has_no_negative_lowest_mean():
+    """gpt3 of 4.1 at batch size 3072: with one degree of freedom the bound of the test is far below 0."""
+    rules = rules_of("training-4.1.0", "gpt3")
+    runs = [1_308_622_848.0] * rules.runs
+    found = rcp.verdict(rcp.load(rules, ()), rules, 3072, runs)
+    assert (found.verdict, found.bound) == ("pass", 0.0)
+    assert "passes, as any does: the reference scatters too widely" in found.message
+    assert not re.search(r"-\d", found.message)
+
+
+def test_no_bound_of_any_published_point_is_negative():
+    for name in ruleset.names():
+        if not name.startswith("mini"):
+            for rules in ruleset.load(name).benchmarks.values():
+                for point in rcp.used(rcp.official(rules), rules):
+                    bound = rcp.lowest_mean(point, point.count - 2 * rules.drop, rules)
+                    assert 0 <= bound <= point.mean < math.inf

@@ -408,3 +408,26 @@ def test_models_may_have_percentiles_of_their_own():
     models = rounds.load("inference-6.0").models
     named = {name: dict(one.percentiles) for name, one in models.items() if one.percentiles}
     assert named == {"pointpainting": {"SingleStream": 0.999}}
+
+
+@pytest.mark.parametrize(
+    ("folder", "model"),
+    [
+        ("results/host/resnet50/Offline", "resnet"),
+        ("results/host/mobilenet/Offline", "resnet"),
+        ("results/host/ssd-resnet34/Server", "retinanet"),
+        ("results/host/llama3_1-405b/Offline", "llama3.1-405b"),
+        ("results/host/llama3_1-8b/Offline", "llama3.1-8b"),
+        ("results/resnet50/dlrm-v3/Offline", "dlrm-v3"),
+        ("results/resnet/my-net/resnet50/Offline", "resnet"),
+        ("results/host/my-net/Offline", None),
+    ],
+)
+def test_folders_may_have_the_other_names_of_models(folder, model):
+    assert rounds.load("inference-6.0").model_of(Path(folder)) == model
+
+
+def test_every_other_name_is_that_of_a_model_of_some_round():
+    known = {model for one in rounds.rounds().values() for model in one.models}
+    assert set(rounds.OTHER_NAMES.values()) <= known
+    assert not set(rounds.OTHER_NAMES) & known
