@@ -1,0 +1,76 @@
+"""Results and stores of somebody who means harm, a second set beside the repository: what each may claim."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests import needs
+from tests.sandbox import ROOT
+
+HOSTILE = needs.CASES / "hostile2"
+
+pytestmark = [pytest.mark.full, needs.shared(HOSTILE)]
+
+SEEN = {
+    "a-lost-machine-stretches-the-slack": (r"lost=0\.95, times x 0\.55: valid=False", r"valid=True"),
+    "benchmark-folder-with-links": (r"(?s)real\t0m[0-3]?\d\.\d.*real\t0m[0-3]?\d\.\d", r"Traceback"),
+    "bytecode-under-the-source": (
+        r"(?s)(\w+)\nedited code runs: False\n(?!\1\n)\w+\n|edited code runs: False\n\w+\nedited code runs: False",
+        r"Traceback",
+    ),
+    "other-sources-under-a-revision": (r"(?s)(: valid=\w+ [^\n]*(review|breaks)[^\n]*\n){8}", r"Traceback"),
+    "paths-from-python": (r"(?s)with space -> /tmp/with space.*#5 -> /tmp/#5.*it's -> /tmp/it's", r"Error"),
+    "secrets-in-variables": (r"\[\]\n0\n$", r"SECRET"),
+    "server-latency-percentile": (r"valid=? ?False|NOT VALID", r"valid=? ?True"),
+    "serving-one-run-five-times": (r"one run copied five times: valid=False", r"valid=True"),
+    "serving-result-beside-a-campaign": (r"(?s)alone rc 1.*folder above rc 1.*\n[1-9]", r"folder above rc 0"),
+    "startup-removes-a-folder": (r"train_bench_startup_notes[\s\S]*thesis\.txt", r"Traceback"),
+    "store-of-weights-that-others-fill": (r"\w", r"Traceback|OSError|IsADirectoryError|hangs"),
+    "verdict-of-a-file": (r"NOT VALID", r"0\.0100 min *valid|^\['0\.0100'"),
+    "web-of-a-foreign-store": (r"(?m)^\d s$", r"\d\d s$"),
+}
+"""What each has to print, and what not."""
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory):
+    """A finished campaign of resnet_mini, which the cases copy."""
+    folder = tmp_path_factory.mktemp("hostile") / "base"
+    words = ("run", "benchmark=resnet_mini", "launcher.threads_per_rank=1", f"output={folder}")
+    subprocess.run([sys.executable, "-m", "train_bench", *words], check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def clone(tmp_path_factory):
+    """A checkout that may be written to."""
+    folder = tmp_path_factory.mktemp("hostile") / "clone"
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
+    return folder
+
+
+def test_every_case_has_its_answer():
+    assert {path.parent.name for path in HOSTILE.glob("*/cmd.sh")} == set(SEEN)
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_a_hostile_result_is_answered_in_words(name, base, clone, tmp_path, tmp_path_factory):
+    served = tmp_path_factory.getbasetemp() / "hostile_served"  # made once, by the first case that needs it
+    served.mkdir(exist_ok=True)
+    environment = {"PY": sys.executable, "CLONE": str(clone), "BASE": str(base), "SERVED": str(served)}
+    cases = shutil.copytree(HOSTILE, tmp_path / "cases")
+    ended = subprocess.run(
+        ["bash", str(cases / name / "cmd.sh")],
+        env=os.environ | environment | {"TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    said = ended.stdout + ended.stderr
+    seen, never = SEEN[name]
+    assert re.search(seen, said), said
+    assert not re.search(never, said, re.MULTILINE), said
