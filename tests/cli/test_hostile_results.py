@@ -19,17 +19,23 @@ SEEN = {
     "a-lost-machine-stretches-the-slack": (r"lost=0\.95, times x 0\.55: valid=False", r"valid=True"),
     "benchmark-folder-with-links": (r"(?s)real\t0m[0-3]?\d\.\d.*real\t0m[0-3]?\d\.\d", r"Traceback"),
     "bytecode-under-the-source": (
-        r"(?s)(\w+)\nedited code runs: False\n(?!\1\n)\w+\n|edited code runs: False\n\w+\nedited code runs: False",
+        r"(?m)^(\w{12})\nedited code runs: False\n(?!\1$)\w{12}$|False\n\w{12}\nedited code runs: False",
         r"Traceback",
     ),
-    "other-sources-under-a-revision": (r"(?s)(: valid=\w+ [^\n]*(review|breaks)[^\n]*\n){8}", r"Traceback"),
+    "other-sources-under-a-revision": (
+        r"(?m)(?:^[^\n:]+: valid=\w+ [^\n]*'(?!processor_wait|record)\w+', '(?:review|breaks)'\)[^\n]*\n){8}",
+        r"Traceback",
+    ),
     "paths-from-python": (r"(?s)with space -> /tmp/with space.*#5 -> /tmp/#5.*it's -> /tmp/it's", r"Error"),
     "secrets-in-variables": (r"\[\]\n0\n$", r"SECRET"),
     "server-latency-percentile": (r"valid=? ?False|NOT VALID", r"valid=? ?True"),
     "serving-one-run-five-times": (r"one run copied five times: valid=False", r"valid=True"),
     "serving-result-beside-a-campaign": (r"(?s)alone rc 1.*folder above rc 1.*\n[1-9]", r"folder above rc 0"),
     "startup-removes-a-folder": (r"train_bench_startup_notes[\s\S]*thesis\.txt", r"Traceback"),
-    "store-of-weights-that-others-fill": (r"\w", r"Traceback|OSError|IsADirectoryError|hangs"),
+    "store-of-weights-that-others-fill": (
+        r"(?s)planted content[^\n]*RequestError.*near tier, fetch[^\n]*RequestError.*fifo[^\n]*fetch[^\n]*RequestError",
+        r"Traceback|OSError|IsADirectoryError|hangs",
+    ),
     "verdict-of-a-file": (r"NOT VALID", r"0\.0100 min *valid|^\['0\.0100'"),
     "web-of-a-foreign-store": (r"(?m)^\d s$", r"\d\d s$"),
 }
