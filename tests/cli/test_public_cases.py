@@ -81,7 +81,7 @@ def answer(name, folder):
     for path in (script.parent, *script.parent.rglob("*")):
         path.chmod(path.stat().st_mode | 0o200)
     shutil.copy(PUBLIC / "make_logs.py", folder)
-    script.write_text(PROGRAM + script.read_text())
+    script.write_text(PROGRAM + script.read_text().replace("runs=1 ", "runs=1 seed=1 "))
     ended = subprocess.run(
         ["bash", str(script)],
         cwd=script.parent,
