@@ -64,7 +64,7 @@ SEEN = {
 
 RUNS = {
     "killed-by-the-kernel": (
-        r"SIGKILL[\s\S]*memory\.events of the cgroup and dmesg",
+        r"killed by SIGKILL\. [^\n]*memory\.events of the job's cgroup[^\n]*dmesg",
         "Traceback",
     ),
     "runs-continue-an-earlier-run": (
