@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -82,10 +83,11 @@ def answer(name, folder):
         path.chmod(path.stat().st_mode | 0o200)
     shutil.copy(PUBLIC / "make_logs.py", folder)
     script.write_text(PROGRAM + script.read_text().replace("runs=1 ", "runs=1 seed=1 "))
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     ended = subprocess.run(
         ["bash", str(script)],
         cwd=script.parent,
-        env=os.environ | {"PY": sys.executable, "PYTHONPATH": str(ROOT), "COLUMNS": "400"},
+        env=os.environ | {"PY": sys.executable, "PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "400"},
         capture_output=True,
         text=True,
         timeout=600,
