@@ -429,5 +429,5 @@ def test_folders_may_have_the_other_names_of_models(folder, model):
 
 def test_every_other_name_is_that_of_a_model_of_some_round():
     known = {model for one in rounds.rounds().values() for model in one.models}
-    assert set(rounds.OTHER_NAMES.values()) <= known
-    assert not set(rounds.OTHER_NAMES) & known
+    assert set(rounds.other_names().values()) <= known
+    assert not set(rounds.other_names()) & known

@@ -17,16 +17,6 @@ from train_bench.serving.loadgen_log import PERCENTILES, LoadGenTest
 MINI_ROUND = "mini-serving-1.0"
 """Round of the weights that a campaign has kept."""
 
-OTHER_NAMES = {
-    "resnet50": "resnet",
-    "mobilenet": "resnet",
-    "ssd-resnet34": "retinanet",
-    "llama3_1-405b": "llama3.1-405b",
-    "llama3_1-8b": "llama3.1-8b",
-    "llama3_1-8b-edge": "llama3.1-8b-edge",
-}
-"""Folders that the official submission checker takes for a model (`model_mapping` in its constants.py)."""
-
 SEEDS = ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed")
 
 
@@ -71,10 +61,17 @@ class Round:
         return named.get(test.scenario) or PERCENTILES.get(test.scenario, test.percentile)
 
     def model_of(self, folder: Path) -> str | None:
-        """Model that the folders of a submission name, also by one of `OTHER_NAMES`:
+        """Model that the folders of a submission name, also by one of its `other_names`:
         `results/SYSTEM/MODEL/SCENARIO/...`; the innermost one."""
-        named = (part if part in self.models else OTHER_NAMES.get(part) for part in reversed(folder.parts))
+        named = (part if part in self.models else other_names().get(part) for part in reversed(folder.parts))
         return next((model for model in named if model in self.models), None)
+
+
+@cache
+def other_names() -> Mapping[str, str]:
+    """Folders that the official submission checker takes for a model, with its name in the rules."""
+    content = yaml.safe_load(Path(__file__).with_name("model_names.yaml").read_text(encoding="utf-8"))
+    return cattrs.structure(content, dict[str, str])
 
 
 @cache

@@ -40,6 +40,8 @@ ON_THE_CLOCK = frozenset(
     }
 )
 
+OF_EVALUATIONS = frozenset({"eval_start", "eval_stop", *EVALUATION})
+
 FEWEST_BLOCKS, ALIKE, NEAR, SHORT = 4, 0.75, 0.2, 2 / 3
 """A block is short of time below `SHORT` of the median of those with as many samples, of which there are
 `FEWEST_BLOCKS` or more, if a share of `ALIKE` is within `NEAR` of it. Logs of programs that log blocks as they are
@@ -107,8 +109,9 @@ def _steps_back(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[
     timed_lines = list(_on_the_clock(record, log))
     if evaluates_after_the_clock(record, rules) and record.minutes is not None:
         _, stop_ms = timed(record)
-        timed_lines = [event for event in timed_lines if event.time_ms <= stop_ms]
-        yield from _stop_before_the_checkpoint(record, log, rules)
+        timed_lines = [
+            event for event in timed_lines if event.time_ms <= stop_ms and event.key not in OF_EVALUATIONS
+        ]
     steps = [(before.time_ms - event.time_ms, event) for before, event in pairwise(timed_lines)]
     back = [step for step in steps if step[0] > 0]
     if not back:
@@ -120,22 +123,6 @@ def _steps_back(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[
         f"run_stop of {Path(record.file).name} timestamps go backwards, so the time cannot be trusted."
     )
     yield finding(record, rules, TIME, message, line=event.line, key=event.key, value=event.time_ms)
-
-
-def _stop_before_the_checkpoint(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterator[Finding]:
-    """A run that stops before the training up to the checkpoint that reached the target has ended. It may go on behind
-    it, because checkpoints are evaluated later (rules, "Quality measure")."""
-    _, stop_ms = timed(record)
-    for event in log.events.of("block_stop", "epoch_stop"):
-        count = event.metadata.get(record.counted)
-        if count == record.convergence is not None and event.time_ms - stop_ms > APART_MS:
-            message = (
-                f"run_stop is at {stop_ms} ms, {event.time_ms - stop_ms} ms before the end of the training up to the "
-                f"checkpoint at {rules.unit.value} {count}, which reached the target; the time of "
-                f"{Path(record.file).name} is too short."
-            )
-            yield finding(record, rules, TIME, message, line=event.line, key=event.key, value=event.time_ms)
-            return
 
 
 def _on_the_clock(record: RunRecord, log: Log) -> Iterator[Event]:
