@@ -28,18 +28,18 @@ def _roots(node: ast.expr, state: dict[str, Any], value: Mapping[str, Any]) -> I
         left, operator, right = node.left, node.ops[0], node.comparators[0]
         if isinstance(operator, ast.Eq):
             yield from _root(left, right, state, value)
-        elif isinstance(operator, ast.Lt) and _is_distance(left) and isinstance(left.args[0], ast.BinOp):
-            yield from _root(left.args[0].left, left.args[0].right, state, value)
+        elif isinstance(operator, ast.Lt):
+            distance = _difference(left)
+            if distance is not None:
+                yield from _root(distance.left, distance.right, state, value)
 
 
-def _is_distance(node: ast.expr) -> bool:
-    """`abs(value - expected)`."""
-    return (
-        isinstance(node, ast.Call)
-        and ast.unparse(node.func) == "abs"
-        and isinstance(node.args[0], ast.BinOp)
-        and isinstance(node.args[0].op, ast.Sub)
-    )
+def _difference(node: ast.expr) -> ast.BinOp | None:
+    """The difference in `abs(value - expected)`."""
+    if not isinstance(node, ast.Call) or ast.unparse(node.func) != "abs":
+        return None
+    inner = node.args[0]
+    return inner if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Sub) else None
 
 
 def _root(
