@@ -42,7 +42,8 @@ def main() -> None:
             path = options.folder / f"{variant}_{ranks}"
             began = time.perf_counter()
             if not (path / "profile.json").is_file():
-                shutil.rmtree(path, ignore_errors=True)  # one that was interrupted
+                if (path / "plan.json").is_file():
+                    shutil.rmtree(path, ignore_errors=True)  # one that was interrupted
                 _profile(
                     path,
                     [f"benchmark={variant}", f"device={options.device}", *RANKS[ranks], *overrides],

@@ -148,17 +148,15 @@ class Fuzz:
         self.slowest = max(self.slowest, time.process_time() - begun)
 
     def _failed(self, folder: Path, how: str, error: Exception | None = None) -> int:
-        kept = self._keep / str(len(self.failures))
         if how not in self.failures:
-            shutil.rmtree(kept, ignore_errors=True)
-            kept.parent.mkdir(parents=True, exist_ok=True)
+            self._keep.mkdir(parents=True, exist_ok=True)
+            kept = Path(tempfile.mkdtemp(prefix=f"{len(self.failures)}_", dir=self._keep))
             if folder.is_dir():
-                shutil.copytree(folder, kept, symlinks=True, ignore=_not_regular)
+                shutil.copytree(folder, kept / folder.name, symlinks=True, ignore=_not_regular)
             elif folder.is_file():
                 shutil.copy(folder, kept)
-        if how not in self.failures:
             with contextlib.suppress(OSError):
-                Path(f"{kept}.words").write_text(
+                (kept / "words.txt").write_text(
                     f"{how}\n{self.words}\n{''.join(traceback.format_exception(error)) if error else ''}",
                     encoding="utf-8",
                     errors="backslashreplace",

@@ -17,6 +17,7 @@ import random
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from train_bench.judge.tree import judge_folder
@@ -111,7 +112,6 @@ def train(folder: Path, number: int) -> list[Path]:
 
 def resample(campaigns: list[Path], target: Path, rng: random.Random) -> Path:
     """A campaign of runs that are drawn from all campaigns, with their attempts and records."""
-    shutil.rmtree(target, ignore_errors=True)
     (target / "attempts").mkdir(parents=True)
     shutil.copy2(campaigns[0] / "plan.json", target)
     runs = [(one, log) for one in campaigns for log in sorted(one.glob("result_*.txt"))]
@@ -143,17 +143,14 @@ def main() -> None:
     options = parser.parse_args()
     folder, rng = options.folder.resolve(), random.Random(options.seed)
     campaigns = train(folder, options.campaigns)
-    for name, chosen in (
-        ("real", campaigns),
-        ("resampled", [folder / "resampled"] * options.resampled),
-    ):
-        total: collections.Counter[str] = collections.Counter()
-        with_any = 0
-        for one in chosen:
-            found = findings(resample(campaigns, one, rng) if name == "resampled" else one)
-            total += found
-            with_any += bool(found)
-        print(f"{len(chosen)} {name} campaigns: {with_any} with findings {dict(total)}")
+    with tempfile.TemporaryDirectory() as scratch:
+        drawn = (
+            resample(campaigns, Path(scratch, str(number)), rng) for number in range(options.resampled)
+        )
+        for name, chosen in (("real", campaigns), ("resampled", drawn)):
+            found = [findings(one) for one in chosen]
+            total = dict(sum(found, collections.Counter[str]()))
+            print(f"{len(found)} {name} campaigns: {sum(map(bool, found))} with findings {total}")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ set -euo pipefail
 
 folder=${SLURM_LOCAL:-/tmp/slurm-local}
 conf=$folder/slurm.conf
+mark=$folder/.made-by-local.sh
 port=${SLURM_LOCAL_PORT:-7100}
 cpus=$(nproc)
 export SLURM_CONF=$conf
@@ -56,6 +57,7 @@ start() {
     stop
     refuse_taken_ports
     mkdir -p "$folder"/{state,n1,n2,munge}
+    : >"$mark"
     # munged refuses folders that others could write to, and runs as its own user.
     [ -f /etc/munge/munge.key ] || mungekey --create
     chown -R munge: "$folder/munge" /etc/munge
@@ -104,6 +106,7 @@ END
 }
 
 stop() {
+    refuse_other_folder
     if [ -f "$folder/slurmctld.pid" ]; then
         scancel --partition=main,urgent 2>/dev/null || true
     fi
@@ -112,6 +115,14 @@ stop() {
         end "$pid"
     done
     rm -rf "$folder"
+}
+
+refuse_other_folder() { # nothing is removed that no start has made
+    if [ -e "$folder" ] && [ ! -f "$mark" ] && ! rmdir "$folder" 2>/dev/null; then
+        echo "SLURM_LOCAL is $folder, which exists and was not made by '$0 start'; give a folder that is not there, or" \
+            "remove it if an earlier version made it." >&2
+        exit 1
+    fi
 }
 
 case ${1:-} in

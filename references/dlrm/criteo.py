@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import shutil
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +29,7 @@ from train_bench.core.progress_bar import bar
 from train_bench.errors import RequestError, WriteError
 from train_bench.references.dlrm.config import Config
 from train_bench.references.dlrm.lines import FIELDS, parse
+from train_bench.references.parts import prepared
 from train_bench.references.parts.recommendation import records
 
 DAYS = 24
@@ -59,9 +59,8 @@ def pack(config: Config, folder: Path, source: Path) -> dict[str, Any]:
             f"{config.model.dense_features} and {len(config.model.table_rows)}."
         )
     days = [_day_file(source, day) for day in range(DAYS)]
-    scratch = folder / SCRATCH
     try:
-        scratch.mkdir(parents=True, exist_ok=True)
+        scratch = prepared.scratch_folder(folder, SCRATCH)
         counts = [_read_day(path, scratch, day, config) for day, path in enumerate(bar(days, "days read"))]
         numbers = _number(config, scratch)
         sizes = _deal(scratch, counts[:-1], numbers)
@@ -80,7 +79,7 @@ def pack(config: Config, folder: Path, source: Path) -> dict[str, Any]:
 
 def clean(folder: Path) -> None:
     """Remove temporary files of the preparation."""
-    shutil.rmtree(folder / SCRATCH, ignore_errors=True)
+    prepared.remove_scratch(folder, SCRATCH)
 
 
 def _day_file(source: Path, day: int) -> Path:

@@ -4,6 +4,7 @@ for each mismatch with the data set of the benchmark."""
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +16,9 @@ from train_bench.task import BenchmarkConfig
 
 MANIFEST = task.MANIFEST
 SPLITS = ("train", "val")
+
+MARK = ".train_bench_preparation"
+"""File by which a folder of temporary files is known as made by a preparation."""
 
 C = TypeVar("C", bound=Any)
 """The configuration of a benchmark that has `data.origin`."""
@@ -48,6 +52,27 @@ def chosen_source(
     if origin not in distributed:
         raise UnknownName(what="data origin", name=origin, known=[*distributed, *generated])
     return distributed[origin](config, given_source(config, origin, source))
+
+
+def scratch_folder(folder: Path, name: str) -> Path:
+    """Folder `name` below `folder` for a preparation that continues where it ended. Raises `RequestError` for one that
+    no preparation has made, as may lie in a user's folder."""
+    scratch = folder / name
+    if not scratch.exists():
+        scratch.mkdir(parents=True)
+        (scratch / MARK).touch()
+    if scratch.is_symlink() or not (scratch / MARK).is_file():
+        raise RequestError(
+            f"{scratch} was not made by this preparation, which would remove it in the end; give another folder "
+            f"(data_dir=DIR), or move it away."
+        )
+    return scratch
+
+
+def remove_scratch(folder: Path, name: str) -> None:
+    """Remove a folder that `scratch_folder` has made; any other one stays."""
+    if (folder / name / MARK).is_file():
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def md5_by_name(lines: Sequence[str]) -> dict[str, str]:

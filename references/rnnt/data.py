@@ -9,7 +9,6 @@ begins also depends on the longest utterance that the rank has in the batch, as 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,7 +92,7 @@ def _make(config: Config, source: sources.Source, folder: Path) -> dict[str, Any
                 recordings.write_pack(path, (_heard(config, source, name) for name in group))
         packs[split] = len(groups)
     symbols = _tokenize(config, folder, recordings.read_notes(folder, {"packs": packs}))
-    shutil.rmtree(folder / SCRATCH, ignore_errors=True)
+    prepared.remove_scratch(folder, SCRATCH)
     return {
         "origin": config.data.origin,
         "sample_rate": config.data.sample_rate,

@@ -98,6 +98,7 @@ def _subset(config: Config, root: Path, scratch: Path, subset: str) -> Path:
     size = archive.stat().st_size
     if not note.exists() or files.read_json(note) != size:
         _hold_md5(archive, config.data.md5)
+        prepared.scratch_folder(scratch.parent, scratch.name)
         archives.unpack_tar(archive, scratch)
         files.write_json(note, size)
     return scratch / "LibriSpeech" / subset

@@ -11,12 +11,27 @@ from train_bench.core import files
 from train_bench.errors import LogError, WriteError
 
 
-def test_nothing_is_written_through_a_planted_link(tmp_path):
+def test_nothing_is_written_through_a_planted_link(tmp_path, monkeypatch):
     victim = tmp_path / "victim"
-    (tmp_path / "score.json.part").symlink_to(victim)
+    monkeypatch.setattr(files.secrets, "token_hex", lambda _: "known")
+    (tmp_path / "score.json.known.part").symlink_to(victim)
+    with pytest.raises(WriteError, match="File exists"):
+        files.write(tmp_path / "score.json", "mine")
+    monkeypatch.undo()
     files.write(tmp_path / "score.json", "mine")
     assert (tmp_path / "score.json").read_text() == "mine"
     assert not victim.exists()
+
+
+def test_files_of_others_whose_names_end_in_part_stay(tmp_path):
+    for name in ("page.html.part", "page.html.0123456789ab.part"):
+        (tmp_path / name).write_text("a download")
+    files.write(tmp_path / "page.html", "mine")
+    assert {one.name: one.read_text() for one in tmp_path.iterdir()} == {
+        "page.html": "mine",
+        "page.html.part": "a download",
+        "page.html.0123456789ab.part": "a download",
+    }
 
 
 def test_a_link_in_the_place_of_the_file_is_replaced_and_not_followed(tmp_path):
@@ -140,8 +155,9 @@ def synced(monkeypatch):
 
 def test_a_file_and_its_name_are_on_disk_once_it_is_written(tmp_path, monkeypatch):
     seen = synced(monkeypatch)
+    monkeypatch.setattr(files.secrets, "token_hex", lambda _: "known")
     files.write(tmp_path / "a.json", "{}")
-    assert seen == ["a.json.part", "a.json.part -> a.json", tmp_path.name]
+    assert seen == ["a.json.known.part", "a.json.known.part -> a.json", tmp_path.name]
 
 
 def test_a_folder_that_cannot_be_synced_costs_no_file(tmp_path, monkeypatch):

@@ -57,6 +57,20 @@ def test_daemons_whose_pid_files_are_gone_are_ended_and_those_of_others_are_not(
     assert [process.poll() for process in started[1]] == [None] * 4
 
 
+@pytest.mark.parametrize("action", ["start", "stop"])
+def test_a_folder_that_no_start_has_made_stays(tmp_path, action):
+    for name in ("munged", "slurmctld", "slurmd", "sbatch"):
+        (tmp_path / name).write_text("#!/bin/sh\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "slurm.conf").write_text("mine")
+    with local(home, action, PATH=f"{tmp_path}:{os.environ['PATH']}") as ended:
+        assert "was not made by" in ended.stderr.read()
+    assert ended.returncode == 1
+    assert (home / "slurm.conf").read_text() == "mine"
+
+
 def test_a_taken_port_is_named_before_anything_is_started(tmp_path):
     commands = tmp_path / "bin"
     commands.mkdir()

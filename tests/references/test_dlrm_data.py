@@ -124,6 +124,16 @@ def days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Criteo:
     return Criteo(tmp_path)
 
 
+def test_a_folder_of_the_user_s_is_not_taken_for_temporary_files(days: Criteo, tmp_path: Path) -> None:
+    note = tmp_path / "out" / criteo.SCRATCH / "thesis.txt"
+    note.parent.mkdir(parents=True)
+    note.write_text("mine")
+    with pytest.raises(RequestError, match=r"out/scratch was not made by this preparation"):
+        days.prepared(tmp_path / "out")
+    criteo.clean(tmp_path / "out")
+    assert note.read_text() == "mine"
+
+
 def test_days_become_numbered_shuffled_records(days: Criteo, tmp_path: Path) -> None:
     train, val = days.prepared(tmp_path / "out")
     cut = LINES * (criteo.DAYS - 1)

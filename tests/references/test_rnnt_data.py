@@ -103,6 +103,13 @@ def test_archives_are_checked_unpacked_and_removed_again(speech: Path, tmp_path:
         digests.add(recordings.content_digest(notes))
         assert not (folder / data.SCRATCH).exists()
     assert len(digests) == 1
+    note = tmp_path / "users" / data.SCRATCH / "thesis.txt"
+    note.parent.mkdir(parents=True)
+    note.write_text("mine")
+    with pytest.raises(RequestError, match=r"unpacked was not made by this preparation"):
+        data.prepare(small(known), tmp_path / "users", archives)
+    data.prepare(small(), tmp_path / "users", speech)
+    assert note.read_text() == "mine"
     content = (archives / "dev.tar.gz").read_bytes()
     (archives / "dev.tar.gz").write_bytes(content[: len(content) // 2])
     with pytest.raises(RequestError, match=r"dev\.tar\.gz has md5 .* defined on .* Fetch it again"):

@@ -40,6 +40,13 @@ def tier(tmp_path):
     return Tier(tmp_path / "tier")
 
 
+@pytest.fixture(autouse=True)
+def usual_umask():
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
 def test_admitted_weights_are_those_of_the_file_by_their_digest_and_cannot_be_written(tier, tmp_path):
     path, digest = weights(tmp_path, 1)
     tier.admit(path, digest)
@@ -130,7 +137,7 @@ def test_a_process_that_is_killed_frees_its_lease(tier, tmp_path):
 def test_what_an_interrupted_admission_left_is_removed_by_the_next(tier, tmp_path):
     path, digest = weights(tmp_path, 1)
     tier.admit(path, digest)
-    (tier.folder / "sha256" / f"{'0' * 64}.part").write_bytes(b"half")
+    (tier.folder / "sha256" / f"{'0' * 64}.{'1' * 16}.part").write_bytes(b"half")
     other = weights(tmp_path, 2)
     tier.admit(*other)
     assert {one.stem for one in (tier.folder / "sha256").iterdir()} == {digest, other[1]}
@@ -284,9 +291,51 @@ def test_a_held_lock_is_waited_for_in_words_and_not_for_ever(tier, tmp_path, mon
 
 def test_a_folder_that_looks_like_remains_is_named(tier, tmp_path):
     path, digest = weights(tmp_path, 1)
-    (tier.folder / "sha256" / "x.part").mkdir(parents=True)
-    with pytest.raises(WriteError, match=r"x\.part cannot be removed"):
+    (tier.folder / "sha256" / f"{'0' * 64}.{'1' * 16}.part").mkdir(parents=True)
+    with pytest.raises(WriteError, match=r"11\.part cannot be removed"):
         tier.admit(path, digest)
+
+
+@pytest.mark.parametrize("name", ["x.part", f"{'0' * 64}.part", f"{'0' * 64}.safetensors.part"])
+def test_files_of_others_in_a_store_stay(tier, tmp_path, name):
+    path, digest = weights(tmp_path, 1)
+    other = tier.folder / "sha256" / name
+    other.parent.mkdir(parents=True)
+    other.write_bytes(b"a download")
+    tier.admit(path, digest)
+    assert other.read_bytes() == b"a download"
+
+
+def test_a_link_in_the_place_of_the_folder_of_weights_is_refused(tier, tmp_path):
+    path, digest = weights(tmp_path, 1)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / f"{'0' * 64}.{'1' * 16}.part").write_bytes(b"of others")
+    tier.folder.mkdir()
+    (tier.folder / "sha256").symlink_to(elsewhere)
+    for change in (lambda: tier.admit(path, digest), lambda: tier.evict(digest)):
+        with pytest.raises(RequestError, match=r"sha256 is a link; remove it, or give another folder"):
+            change()
+    assert [one.read_bytes() for one in elsewhere.iterdir()] == [b"of others"]
+
+
+@pytest.mark.parametrize(("folder_mode", "umask"), [(0o2775, 0o077), (0o755, 0o077), (0o700, 0o000)])
+def test_files_of_a_store_are_for_the_users_of_its_folder_whatever_the_umask(
+    tier, tmp_path, folder_mode, umask
+):
+    path, digest = weights(tmp_path, 1)
+    tier.folder.mkdir()
+    tier.folder.chmod(folder_mode)
+    before = os.umask(umask)
+    try:
+        tier.admit(path, digest)
+    finally:
+        os.umask(before)
+    modes = {
+        name: (tier.folder / name).stat().st_mode & 0o777
+        for name in ("sha256", "lock", f"sha256/{digest}.safetensors")
+    }
+    assert [*modes.values()] == [folder_mode & 0o777, folder_mode & 0o666, folder_mode & 0o444]
 
 
 def test_a_tier_without_locks_is_refused_by_its_reason(tier, tmp_path, monkeypatch):

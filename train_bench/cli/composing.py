@@ -16,6 +16,7 @@ from train_bench.campaign import preflight
 from train_bench.cli import completion, hydra_app, overrides, result_output
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import VALID, guarded, state
+from train_bench.cli.replaced_file import refuse_foreign
 from train_bench.cli.verbs import examples
 from train_bench.core import files
 from train_bench.errors import RequestError
@@ -112,8 +113,8 @@ def parse(parser: OverrideParser, arguments: Sequence[str]) -> tuple[argparse.Na
 
 
 def refuse_file(path: Path | None, *, page: bool = False) -> None:
-    """Raises `RequestError` if `--to` names a folder, a file in one that cannot be written, or a page where the verb
-    writes none."""
+    """Raises `RequestError` if `--to` names a folder, a file in one that cannot be written or that is no earlier
+    answer, or a page where the verb writes none."""
     if path is None:
         return
     if path.name == "" or path.is_dir():
@@ -123,6 +124,7 @@ def refuse_file(path: Path | None, *, page: bool = False) -> None:
             f"--to is '{path}', and JSON is written there; give a name that ends in .json. train-bench report DIR "
             f"--to FILE writes the page of a campaign."
         )
+    refuse_foreign(path)
     preflight.refuse_folder(path.parent, "the folder of --to")
 
 

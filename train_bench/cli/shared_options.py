@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from train_bench.cli.replaced_file import refuse_foreign
 from train_bench.errors import RequestError
 
 
@@ -34,9 +35,12 @@ def add_price(parser: argparse.ArgumentParser, *, with_option: str = "") -> None
 
 
 def refuse_no_file(path: Path | None, example: str) -> None:
-    """Raise `RequestError` for a `--to` that is the name of no file."""
-    if path is not None and (path.name == "" or path.is_dir()):
+    """Raise `RequestError` for a `--to` that is the name of no file, or of one that is no earlier answer."""
+    if path is None:
+        return
+    if path.name == "" or path.is_dir():
         raise RequestError(f"--to is '{path}'; give the name of a file, for example {example}.")
+    refuse_foreign(path)
 
 
 def _beside(option: str) -> str:

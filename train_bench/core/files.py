@@ -7,6 +7,7 @@ import errno
 import hashlib
 import json
 import os
+import secrets
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -61,13 +62,12 @@ def sync_folder(folder: Path) -> None:
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Atomic write: a file that becomes `path` when the block succeeds; otherwise `path` stays as it was.
 
-    The content is in `<path>.part` until then: a new file, whatever had that name before, so that nothing
-    is written through a link that somebody has put there.
+    The content is in a new file beside it until then, `<path>.<random>.part`, so that nothing is written through a
+    link that somebody has put there, and no file of anybody else's is lost.
     """
-    part = path.with_name(f"{path.name}.part")
+    part = path.with_name(f"{path.name}.{secrets.token_hex(6)}.part")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
-        part.unlink(missing_ok=True)
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         with os.fdopen(descriptor, "wb") as file:
             yield file
         part.replace(path)

@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import os
 import re
+import secrets
 import stat
 import sys
 import time
@@ -24,6 +25,9 @@ from train_bench.errors import RequestError, TrainBenchError, WriteError
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 SUFFIX = ".safetensors"
+
+PART = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{16}\.part")
+"""Names of weights that are being admitted; those of an interrupted admission are removed."""
 
 PATIENCE_SECONDS, POLL_SECONDS = 60.0, 0.05
 """Time limit for a lock that another process holds."""
@@ -67,7 +71,7 @@ class Tier:
                 os.close(held)
                 return
             size = _size(source)
-            part = target.with_suffix(".part")
+            part = target.with_suffix(f".{secrets.token_hex(8)}.part")
             try:
                 found = _copy(source, part)
                 if found != digest:
@@ -76,7 +80,7 @@ class Tier:
                         f"{digest[:12]}.... It was changed, or is another file; put back the one that has it."
                     )
                 validate(part, named=source)
-                part.chmod(0o444)
+                part.chmod(_shared_mode(self.folder) & 0o444)
                 part.replace(target)
             except OSError as error:
                 raise _cannot_write(self.folder, size, error) from error
@@ -142,18 +146,41 @@ class Tier:
     def _changing(self) -> Iterator[None]:
         """Context in which nobody else changes the tier. Remains of an interrupted admission are removed."""
         try:
-            (self.folder / "sha256").mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _make_shared(self.folder / "sha256")
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(self.folder / "lock", flags, 0o666)
         except OSError as error:
             raise _cannot_write(self.folder, 0, error) from error
         try:
+            if os.fstat(descriptor).st_uid == os.geteuid():
+                os.fchmod(descriptor, _shared_mode(self.folder) & 0o666)
             _wait_for_lock(descriptor, fcntl.LOCK_EX, self.folder / "lock")
-            for part in self.folder.glob("sha256/*.part"):
-                _remove_part(part)
+            for part in (self.folder / "sha256").iterdir():
+                if PART.fullmatch(part.name):
+                    _remove_part(part)
             yield
         finally:
             os.close(descriptor)
+
+
+def _make_shared(folder: Path) -> None:
+    """Make a folder for the users of the one that it is in, whatever the umask. Raises `RequestError` for a link in its
+    place, through which files elsewhere would be written and removed."""
+    if folder.is_symlink():
+        raise RequestError(f"{folder} is a link; remove it, or give another folder.")
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
+    else:
+        folder.chmod(_shared_mode(folder.parent))
+
+
+def _shared_mode(folder: Path) -> int:
+    """Permissions of a store's folder: its files have those for the same users, whatever the umask of who adds them."""
+    return stat.S_IMODE(folder.stat().st_mode)
 
 
 def _evict(path: Path) -> bool:

@@ -147,6 +147,8 @@ def _refuse(options: argparse.Namespace, overrides: Sequence[str]) -> None:
         and options.against.resolve() == options.to.with_suffix(".json").resolve()
     ):
         raise RequestError(f"--to {options.to} would write over {options.against}; give another name.")
+    if options.to is not None:
+        composing.refuse_file(options.to.with_suffix(".json"))
     try:
         shlex.split(options.by)
     except ValueError as error:

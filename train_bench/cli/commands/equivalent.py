@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.campaign import rank_job, runner, start
-from train_bench.cli import hydra_app, result_output
+from train_bench.cli import composing, hydra_app, result_output
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import CANNOT_TELL, INVALID, VALID, guarded, state
 from train_bench.compare.equal_convergence import MARGIN, equal_convergence
@@ -83,6 +83,7 @@ class Side:
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
     options = _parser().parse_args(arguments)
+    composing.refuse_file(options.to)
     for name in options.rungs:
         if name not in compare.RUNGS:
             raise UnknownName(what="rung", name=name, known=compare.RUNGS)
