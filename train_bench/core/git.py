@@ -15,13 +15,21 @@ SOURCE = ("train_bench", "launchers", "references", "conf", "pyproject.toml", "c
 """Parts of a checkout that a result is made with."""
 
 
+STATED = "TRAIN_BENCH_REVISION"
+"""Environment variable with the revision of an installation without a checkout, as the build of a container sets it."""
+
+
 def revision(root: Path) -> str | None:
-    """The git revision of a checkout, with `+changes` if files of its source differ from it; None without git."""
+    """The git revision of a checkout, with `+changes` if files of its source differ from it. Of an installation, which
+    may lie in somebody else's checkout, the one that `STATED` has; None without."""
     try:
-        head = _git(root, "rev-parse", "HEAD")
-        return head + "+changes" if differing(root) else head
+        if _git(root, "ls-files", "--", *SOURCE):
+            head = _git(root, "rev-parse", "HEAD")
+            return head + "+changes" if differing(root) else head
     except (OSError, subprocess.SubprocessError):
-        return None
+        pass
+    stated = os.environ.get(STATED, "")
+    return stated if re.fullmatch(r"[0-9a-f]{40}(\+changes)?", stated) else None
 
 
 def revision_of_folder(folder: Path) -> str | None:
