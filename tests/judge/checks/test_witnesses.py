@@ -10,7 +10,7 @@ from tests.judge.campaigns import plan
 from tests.judge.checks.test_campaign_checks import PLANNED, attempt, findings_of, folder, judged
 from tests.judge.checks.test_cheats import edit_log
 from train_bench.core.event import Event
-from train_bench.observers.parent_clock import ParentClock
+from train_bench.observers.parent_clock import ParentClock, suspended_seconds
 
 assert folder  # a fixture
 
@@ -119,8 +119,30 @@ def test_a_record_of_another_type_tells_nothing(folder, value):
 def test_the_launching_process_times_from_the_first_start_to_the_last_stop():
     now = iter((5.0, 9.5, 31.25))
     assert inspect.signature(ParentClock).parameters["clock"].default is time.monotonic
-    clock = ParentClock(lambda: next(now))
-    assert clock.as_json() == {"clock_seconds": None}
+    clock = ParentClock(lambda: next(now), lambda: None)
+    assert clock.as_json() == {"clock_seconds": None, "suspended_seconds": None}
     for key in ("init_start", "run_start", "block_start", "run_start", "run_stop", "run_stop"):
         clock.event(Event(key, None, 0, "", {}, 1))
-    assert clock.as_json() == {"clock_seconds": 26.25}
+    assert clock.as_json() == {"clock_seconds": 26.25, "suspended_seconds": None}
+
+
+def test_the_launching_process_knows_how_long_its_machine_was_suspended():
+    slept = iter((100.0, 150.0, 412.5))
+    clock = ParentClock(suspended=lambda: next(slept))
+    for key in ("run_start", "run_start", "run_stop", "run_stop"):
+        clock.event(Event(key, None, 0, "", {}, 1))
+    assert clock.as_json()["suspended_seconds"] == 312.5
+    assert suspended_seconds() >= 0.0
+
+
+@pytest.mark.parametrize("seconds", [0, 0.4, None, "text", 10**400])
+def test_a_machine_that_was_not_suspended_is_no_finding(folder, seconds):
+    attempt(folder, 3, suspended_seconds=seconds)
+    assert findings_of(judged(folder), "suspended") == []
+
+
+def test_a_machine_that_was_suspended_on_the_clock_is_a_question(folder):
+    attempt(folder, 3, suspended_seconds=312.4)
+    ((grade, message),) = findings_of(judged(folder), "suspended")
+    assert grade == "review"
+    assert "was suspended for 312 s between run_start and run_stop" in message

@@ -57,6 +57,7 @@ from train_bench.judge.checks.witnesses import (
     check_parent_clock,
     check_processor_account,
     check_rank_clock,
+    check_suspension,
 )
 from train_bench.judge.finding import Finding
 from train_bench.judge.rcp import RcpVerdict
@@ -86,6 +87,7 @@ LOG_CHECKS: tuple[Callable[[LogCase], Iterable[Finding]], ...] = (
 RUN_CHECKS: tuple[Callable[[EntryCase, RunRecord], Iterable[Finding]], ...] = (
     check_attempts,
     check_parent_clock,
+    check_suspension,
     check_processor_account,
     check_attempt_times,
     check_file_time,

@@ -36,6 +36,9 @@ STATED = 0.02
 PROCESSOR_SECONDS = 1.0
 """Seconds by which two readings of one processor's account may be apart from the clock."""
 
+SUSPENDED_SECONDS = 0.5
+"""Two clocks that are read one after the other differ by microseconds."""
+
 LARGEST_SECONDS = 1e12
 """No run takes as long; larger numbers measure nothing."""
 
@@ -82,6 +85,20 @@ def check_parent_clock(case: EntryCase, record: RunRecord) -> Iterator[Finding]:
             f"the launching process saw {seconds:.1f} s from run_start to run_stop",
         )
         yield finding(record, case.rules, CLOCK, message, value=seconds, grade=grade)
+
+
+def check_suspension(case: EntryCase, record: RunRecord) -> Iterator[Finding]:
+    """A machine that was suspended between the first `run_start` and the last `run_stop`, in the last attempt at the
+    run: the monotonic clock, by which the log is written, stands still then."""
+    attempts = attempts_at(case.location, record.index)
+    seconds = finite_number(attempts[-1].get("suspended_seconds"), below=LARGEST_SECONDS) if attempts else None
+    if seconds is not None and seconds > SUSPENDED_SECONDS:
+        message = (
+            f"The machine was suspended for {seconds:.0f} s between run_start and run_stop, which the clock of the log "
+            "leaves out: the run took so much longer than its time says. Repeat it with suspension off "
+            "(systemd-inhibit train-bench run ...)."
+        )
+        yield finding(record, case.rules, "suspended", message, value=seconds, grade=REVIEW)
 
 
 def check_processor_account(case: EntryCase, record: RunRecord) -> Iterator[Finding]:
