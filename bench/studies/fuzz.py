@@ -2,10 +2,11 @@
 effect outside of a scratch folder (files, processes, sockets, environment), and no exit code but 0, 1, 2 and 3.
 
     python bench/studies/fuzz.py [--seed 1] [--verbs 2000] [--logs 1000] [--campaigns 100] [--games 200] [--sources 200]
-                                 [--pipes 500] [--nodes 200] [--seconds S]
+                                 [--doors 50] [--pipes 500] [--nodes 200] [--seconds S]
 
   verbs      calls of all verbs with broken campaigns, stores, exports, recordings, profiles and words
   logs       mutated logs, judged; campaigns: broken campaigns, six verbs each
+  doors      falsified campaigns with a served result in them, nine verbs each
   games      records of games; sources: data sets as they are distributed, prepared by their references
   pipes      calls of programs of one's own by the line protocol
   nodes      answers of the nodes of a fleet
@@ -32,6 +33,7 @@ import sys
 import tempfile
 import time
 import traceback
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -45,7 +47,7 @@ import cattrs
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench.planned import composed, plan_of
-from bench.studies import fuzz_verbs
+from bench.studies import fuzz_doors, fuzz_verbs
 from bench.studies.fuzz_effects import Effects
 from train_bench.campaign import join
 from train_bench.cli import serve
@@ -66,6 +68,7 @@ KINDS = {
     "verbs": 2000,
     "logs": 1000,
     "campaigns": 100,
+    "doors": 50,
     "games": 200,
     "sources": 200,
     "pipes": 500,
@@ -124,7 +127,7 @@ class Fuzz:
         failure: tuple[str, Exception | None] | None = None
         with (
             self.effects.during() as outside,
-            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stdout(io.StringIO()) as printed,
             contextlib.redirect_stderr(io.StringIO()) as said,
         ):
             try:
@@ -136,18 +139,21 @@ class Fuzz:
                 place = f"{Path(at.filename).name}:{at.lineno}"
                 code, failure = -1, (f"{type(error).__name__} at {place}: {str(error)[:80]}", error)
         if failure is not None:
-            self._failed(folder, f"{verb}: {failure[0]}", failure[1])
+            self.fail(folder, f"{verb}: {failure[0]}", failure[1])
         if "Traceback" in said.getvalue():
-            code = self._failed(folder, f"{verb}: a traceback was printed")
+            code = self.fail(folder, f"{verb}: a traceback was printed")
+        if fuzz_doors.SECRET in said.getvalue() + printed.getvalue():
+            code = self.fail(folder, f"{verb}: a secret was printed")
         if outside:
             more = f" and {len(outside) - 1} more" if len(outside) > 1 else ""
-            code = self._failed(folder, f"{verb}: {outside[0]}{more}")
+            code = self.fail(folder, f"{verb}: {outside[0]}{more}")
         if code not in (-1, 0, 1, 2, 3):
-            code = self._failed(folder, f"{verb}: exit code {code}")
+            code = self.fail(folder, f"{verb}: exit code {code}")
         self.codes[code] += 1
         self.slowest = max(self.slowest, time.process_time() - begun)
 
-    def _failed(self, folder: Path, how: str, error: Exception | None = None) -> int:
+    def fail(self, folder: Path, how: str, error: Exception | None = None) -> int:
+        """Keep the folder of a failure, once of each kind. Returns the exit code that stands for one."""
         if how not in self.failures:
             self._keep.mkdir(parents=True, exist_ok=True)
             kept = Path(tempfile.mkdtemp(prefix=f"{len(self.failures)}_", dir=self._keep))
@@ -295,6 +301,42 @@ def fuzz_campaigns(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) ->
         if rng.random() < 0.1:
             fuzz.ask(folder, "report", str(folder), "--to", str(scratch / "report.html"))
         shutil.rmtree(folder)
+
+
+def fuzz_doors_of_a_result(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) -> None:
+    """Campaigns that claim more than they are: see `fuzz_doors`. No secret in them is printed or written."""
+    if not count:
+        return
+    (scratch / "doors").mkdir()
+    whole = fuzz_doors.make(scratch / "doors", _lay_out)
+    folder, to = scratch / "claims", scratch / "made_of_claims"
+    for number in fuzz.numbers(count):
+        shutil.copytree(whole, folder)
+        to.mkdir()
+        fuzz_doors.falsify(rng, folder, _break)
+        fuzz.words = f"{number}: a falsified campaign"
+        fuzz.ask(folder, "judge", str(folder))
+        fuzz.ask(folder, "judge", str(folder), "--json", "--ruleset", _round(rng))
+        fuzz.ask(folder, "score", str(folder), "--json")
+        fuzz.ask(folder, "judge", str(folder / fuzz_doors.SERVED))
+        fuzz.ask(folder, "review", str(folder), "--to", str(to / "review.html"))
+        fuzz.ask(folder, "report", str(folder), "--to", str(to / "report.html"))
+        fuzz.ask(folder, "export", str(folder), "--to", str(to / "export.zip"))
+        fuzz.ask(folder, "compare", str(whole), str(folder), "--json")
+        fuzz.ask(folder, "index", str(folder), "--store", str(to / "store.db"))
+        for path in to.rglob("*"):
+            if path.is_file() and fuzz_doors.SECRET.encode() in _unpacked(path):
+                fuzz.fail(folder, f"doors: a secret is in {path.name}")
+        shutil.rmtree(folder)
+        shutil.rmtree(to)
+
+
+def _unpacked(path: Path) -> bytes:
+    """Content of a file; of an archive, that of its members."""
+    if path.suffix != ".zip":
+        return path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        return b"".join(map(archive.read, archive.namelist()))
 
 
 def fuzz_games(fuzz: Fuzz, rng: random.Random, scratch: Path, count: int) -> None:
@@ -568,6 +610,7 @@ ACTS: dict[str, Callable[[Fuzz, random.Random, Path, int], None]] = {
     "verbs": fuzz_calls,
     "logs": fuzz_logs,
     "campaigns": fuzz_campaigns,
+    "doors": fuzz_doors_of_a_result,
     "games": fuzz_games,
     "sources": fuzz_sources,
     "pipes": fuzz_pipes,

@@ -88,6 +88,34 @@ def test_no_file_of_a_campaign_or_made_of_it_has_a_planted_secret(campaign, tmp_
     assert holding(published(campaign, tmp_path / "made")) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("system.json", '{"DS_PASSWORD": "pl4ntedvalue"}'),
+        ("verified_0.json", '{"agree": true, "DS_PASSWORD=pl4ntedvalue'),
+        ("result_0.txt", "resumed by python my.py --password=pl4ntedvalue"),
+        ("record_0.json", '{"files": {"weights": "nvapi-pl4ntedvalue"}}'),
+        ("ranks/run_0/rank_0.stderr", "HF_TOKEN=hf_PL4NTEDVALUE --password=pl4ntedvalue"),
+    ],
+)
+def test_a_secret_outside_of_the_variables_is_named_and_goes_no_further(campaign, tmp_path, name, content):
+    folder = shutil.copytree(campaign, tmp_path / "other")
+    if name == "system.json":
+        content = json.dumps(json.loads((folder / name).read_text()) | json.loads(content))
+    if name == "result_0.txt":
+        content = (folder / name).read_text() + content + "\n"
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(content)
+    assert f"{name} holds what looks like a secret" in " ".join(typed("judge", str(folder)).stdout.split())
+    made = tmp_path / "made"
+    made.mkdir()
+    typed("report", str(folder), "--to", str(made / "page.html"))
+    typed("export", str(folder), "--to", str(made / "export.zip"))
+    if (made / "export.zip").exists():
+        zipfile.ZipFile(made / "export.zip").extractall(made / "unpacked")
+    assert holding(made) == []
+
+
 @pytest.fixture
 def earlier(campaign, tmp_path):
     """The campaign as an earlier version recorded it."""

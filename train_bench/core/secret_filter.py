@@ -4,6 +4,7 @@ because a plan that holds one is refused."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,6 +61,8 @@ NO_SECRET = re.compile(
     re.IGNORECASE,
 )
 """Values that no secret has: switches, paths, places to be filled, small numbers, the next option."""
+
+DIGEST = re.compile(r"[0-9a-f]{32,128}")
 
 SHORTEST_OPAQUE = 24
 """Signs of a random string; digests, which are hexadecimal, are none."""
@@ -161,7 +164,7 @@ def secrets_in(value: Any, name: str = "", depth: int = 0) -> Iterator[str]:
             yield name
     elif isinstance(value, Mapping):
         if name.rpartition(".")[2] == "files":  # digests by the names of files
-            return
+            value = {key: inner for key, inner in value.items() if not DIGEST.fullmatch(str(inner))}
         of_variables = name.rpartition(".")[2] == "environment"
         for key, inner in value.items():
             below = f"{name}.{key}" if name else str(key)
@@ -192,21 +195,19 @@ def refuse_secrets(options: Mapping[str, Any]) -> None:
 
 
 def shown_machine(machine: Mapping[str, Any]) -> dict[str, Any]:
-    """Content of a `system.json` to be shown or exported: its environment variables without secrets, which earlier
-    versions recorded."""
+    """Content of a `system.json` to be shown or exported: without secrets, which earlier versions recorded among its
+    environment variables."""
     recorded = machine.get("environment")
     if not isinstance(recorded, Mapping):
-        return dict(machine)
+        return dict(redacted_tree(machine))
     plain = {name: value for name, value in recorded.items() if not sounds_secret(str(name))}
-    return {**machine, "environment": redacted_tree(plain)}
+    return dict(redacted_tree({**machine, "environment": plain}))
 
 
 def secrets_in_file(name: str, content: bytes) -> list[str]:
     """Names under which a file of a campaign has secrets: of JSON its keys, of a text `line N`; never a value."""
     if name.endswith(".json"):
-        try:
+        with contextlib.suppress(ValueError, RecursionError):
             return list(dict.fromkeys(secrets_in(json.loads(content))))
-        except (ValueError, RecursionError):
-            return []
     lines = content.decode("utf-8", errors="replace").splitlines()
-    return [f"line {number}" for number, line in enumerate(lines, start=1) if TOKEN.search(line)]
+    return [f"line {number}" for number, line in enumerate(lines, start=1) if redacted(line) != line]

@@ -7,15 +7,16 @@ clock: only what lies between `run_start` and `run_stop` is compared line by lin
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
 from train_bench.core.digits import distinct
 from train_bench.core.event import Event
+from train_bench.core.finite_number import finite_number
 from train_bench.judge.finding import REVIEW, Finding, finding
 from train_bench.logs.log import Log
-from train_bench.logs.record import EVALUATION, RunRecord
+from train_bench.logs.record import EVALUATION, PROCESSOR_WAIT, RunRecord
 from train_bench.rules.ruleset import BenchmarkRules
 
 TIME = "time"
@@ -165,6 +166,8 @@ def _short_blocks(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterato
             if len(blocks) < FEWEST_BLOCKS or alike < ALIKE * len(blocks):
                 continue
             seconds, start, stop = min(blocks, key=lambda block: block[0])
+            if _measured_apart(record, log, usual - seconds):
+                continue
             if 0 <= seconds < SHORT * usual and usual - seconds > SHORTEST_STEP_SECONDS:
                 message = (
                     f"The {kind} in lines {start.line} to {stop.line} of {Path(record.file).name} took {seconds:.1f} "
@@ -177,6 +180,17 @@ def _short_blocks(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterato
                 return
         if lengths:
             return
+
+
+def _measured_apart(record: RunRecord, log: Log, step: float) -> bool:
+    """True if the ranks' monotonic clock has the window of the log, by less than half a step of its clock: the block
+    was short because the machine was less busy."""
+    waited = log.events.last(PROCESSOR_WAIT)
+    value = waited.value if waited is not None and isinstance(waited.value, Mapping) else {}
+    seconds = finite_number(value.get("seconds"))
+    return (
+        seconds is not None and record.minutes is not None and abs(seconds - record.minutes * 60) < step / 2
+    )
 
 
 def _lengths(log: Log, kind: str) -> dict[object, list[tuple[float, Event, Event]]]:

@@ -14,11 +14,17 @@ PATTERNS = (
     "plan.json",
     "score.json",
     "hosts.json",
+    "batch.json",
+    "sweep.json",
     "attempts/*.json",
     "record_*.json",
+    "verified_*.json",
     "result_*.txt",
+    "power/*/*.txt",
+    "ranks/*/*.stdout",
+    "ranks/*/*.stderr",
 )
-"""Files of a campaign that may leave its machine, besides its `system.json`."""
+"""Files of a campaign that may leave its machine, besides its `system.json`, or go with a copy of its folder."""
 
 MOST_NAMES = 5
 

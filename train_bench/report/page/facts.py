@@ -332,7 +332,7 @@ def _applies(when: str | None, logged: Mapping[str, Mapping[str, None]]) -> bool
 
 def _system(judgement: Judgement) -> dict[str, Any]:
     """System description of the submission, else the machine that a campaign detected."""
-    described = dict(description_of(judgement.location))
+    described = dict(redacted_tree(description_of(judgement.location)))
     if described or not judgement.location.plan:
         return described
     return dict(judgement.location.machine)
