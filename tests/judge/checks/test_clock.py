@@ -44,11 +44,15 @@ def lines(*, blocks=14, gap=10, step_at=None, step=0, within=False):
     return listed
 
 
-def findings(listed, check=None):
+def findings(listed, check=None, waited=True):
     events = Events(
         Event(
             key=key,
-            value={"eval_accuracy": 3.2, "submission_division": "closed"}.get(key, True),
+            value={
+                "eval_accuracy": 3.2,
+                "submission_division": "closed",
+                "processor_wait": waited,
+            }.get(key, True),
             time_ms=time,
             metadata=metadata,
             line=line,
@@ -105,6 +109,15 @@ def test_a_step_back_within_a_block_makes_it_shorter_than_the_others(step):
     (found,) = findings(lines(step_at=7, step=step, within=True))
     assert f"took {350 + step / 1000:.1f} s" in found.message and "13 of 14" in found.message
     assert f"steps back by {-step / 1000:.0f} s" in found.message
+
+
+def test_a_short_block_is_no_step_where_the_ranks_measured_as_much_as_the_log_has():
+    listed = lines(step_at=7, step=-150_000, within=True)
+    window = (listed[-1][1] - listed[3][1]) / 1000
+    listed.insert(-1, ("processor_wait", listed[-1][1], {}))
+    assert findings(listed, waited={"seconds": window + 0.5}) == []
+    for seconds in (window + 150.0, window - 100.0, None, "x"):
+        assert len(findings(listed, waited={"seconds": seconds})) == 1
 
 
 def test_blocks_that_vary_as_those_of_a_busy_machine_are_no_finding():

@@ -166,7 +166,7 @@ def _short_blocks(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterato
             if len(blocks) < FEWEST_BLOCKS or alike < ALIKE * len(blocks):
                 continue
             seconds, start, stop = min(blocks, key=lambda block: block[0])
-            if _measured_apart(record, log, usual - seconds):
+            if _confirmed_by_ranks(record, log, usual - seconds):
                 continue
             if 0 <= seconds < SHORT * usual and usual - seconds > SHORTEST_STEP_SECONDS:
                 message = (
@@ -182,7 +182,7 @@ def _short_blocks(record: RunRecord, log: Log, rules: BenchmarkRules) -> Iterato
             return
 
 
-def _measured_apart(record: RunRecord, log: Log, step: float) -> bool:
+def _confirmed_by_ranks(record: RunRecord, log: Log, step: float) -> bool:
     """True if the ranks' monotonic clock has the window of the log, by less than half a step of its clock: the block
     was short because the machine was less busy."""
     waited = log.events.last(PROCESSOR_WAIT)
