@@ -171,3 +171,27 @@ def test_a_folder_that_cannot_be_synced_costs_no_file(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", fsync)
     files.write(tmp_path / "a.json", "{}")
     assert (tmp_path / "a.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("context", [files.opened, files.opened_to_append, files.whole_file])
+def test_an_error_of_reading_or_writing_names_its_file(tmp_path, context):
+    path = tmp_path / "result_0.txt"
+    path.touch()
+    with pytest.raises(OSError, match="Input/output error") as caught, context(path):
+        raise OSError(errno.EIO, "Input/output error")
+    assert caught.value.filename == str(path)
+
+
+def test_an_error_of_a_file_that_is_written_inside_names_that_one(tmp_path):
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.touch()
+    with pytest.raises(OSError) as caught, files.opened(source), files.whole_file(target):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert caught.value.filename == str(target)
+
+
+def test_a_closed_output_inside_is_no_error_of_the_file(tmp_path):
+    (tmp_path / "source").touch()
+    with pytest.raises(BrokenPipeError) as caught, files.opened(tmp_path / "source"):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+    assert caught.value.filename is None

@@ -68,7 +68,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     part = path.with_name(f"{path.name}.{secrets.token_hex(6)}.part")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with _naming(path), os.fdopen(descriptor, "wb") as file:
             yield file
         part.replace(path)
     except BaseException:
@@ -93,6 +93,17 @@ def own_path(text: str) -> Path:
 
 
 @contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Context whose errors name this file unless they name one: those of reading and writing do not."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and not isinstance(error, BrokenPipeError):
+            error.filename = str(path)
+        raise
+
+
+@contextlib.contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     """A regular file to be read; raises `OSError` for anything else, without waiting for the other end of a pipe."""
     try:
@@ -100,7 +111,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     except ValueError as error:  # it contains a zero byte or a lone surrogate
         raise OSError(errno.EINVAL, "no file can have this name", str(path)) from error
     _require_regular(descriptor, path)
-    with os.fdopen(descriptor, "rb") as file:
+    with _naming(path), os.fdopen(descriptor, "rb") as file:
         yield file
 
 
@@ -110,7 +121,7 @@ def opened_to_append(path: Path) -> Iterator[BinaryIO]:
     flags = os.O_RDWR | os.O_APPEND | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags)
     _require_regular(descriptor, path)
-    with os.fdopen(descriptor, "r+b") as file:
+    with _naming(path), os.fdopen(descriptor, "r+b") as file:
         file.seek(0, os.SEEK_END)
         yield file
 
