@@ -101,3 +101,10 @@ def test_both_recorders_of_variables_leave_secrets_out(monkeypatch):
         assert not recorded.keys() & {*NAMES}
         assert recorded["CUDA_MODULE_LOADING"] == "LAZY"
         assert recorded["LD_PRELOAD"].endswith("/evil.so")  # the judge still sees that there is one
+
+
+def test_code_that_assigns_a_key_is_no_secret_and_a_token_in_it_is():
+    line = b"api_key = settings.api_key()\nclient(password=password_of(user))\n"
+    assert secret_filter.secrets_in_file("train.py", line) == []
+    assert secret_filter.secrets_in_file("train.py", line + b"hub = 'nvapi-pl4ntedvalue'") == ["line 3"]
+    assert secret_filter.secrets_in_file("rank_0.stderr", b"first\nrun.sh --password=pl4ntedvalue") == ["line 2"]

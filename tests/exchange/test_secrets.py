@@ -3,6 +3,7 @@
 import json
 import shlex
 import shutil
+import subprocess
 import zipfile
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from train_bench.exchange import export, package
 from train_bench.observers.observer import Observers
 from train_bench.observers.tracking import Tracking
 from train_bench.plan import command
+from train_bench.plan.plan import as_json
 from train_bench.run import system
 
 VARIABLES = {
@@ -27,6 +29,13 @@ VARIABLES = {
     "NCCL_NET": "https://me:pl4ntedvalue@host/",
     "CUDA_FROM": "ghp_pl4ntedvalue",
     "WANDB_API_KEY": "pl4ntedvalue" * 5,
+    "HF_TOKEN": "pl4ntedvalue",
+    "AWS_SECRET_ACCESS_KEY": "pl4ntedvalue",
+    "HTTPS_PROXY": "http://me:pl4ntedvalue@proxy:3128",
+    "SLURM_JOB_COMMENT": "--password=pl4ntedvalue",
+    "GIT_ASKPASS": "echo pl4ntedvalue",
+    "NCCL_CONF_FILE": "/etc/nccl.conf?token=ghp_pl4ntedvalue",
+    "PYTHONPATH": "https://me:pl4ntedvalue@host/wheels",
 }
 
 
@@ -51,6 +60,15 @@ def campaign(tmp_path_factory):
             limit_seconds=300,
             say=said.append,
         )
+        for words in (
+            ("init", "-q", str(scratch / "program")),
+            ("-C", str(scratch / "program"), "remote", "add", "origin", "https://me:pl4ntedvalue@host/r.git"),
+        ):
+            subprocess.run(["git", *words], check=True)
+        (scratch / "program" / "my.py").write_text("import os\napi_key = os.environ['MY_API_KEY']\n")
+        program = command.program(command.read("python my.py", (), scratch / "program"))
+        plan = replace(plan, software={**plan.software, "tried_in_a_checkout": program})
+        files.write_json(plan.jobs[0].folder / "plan.json", as_json(plan))
         files.write_json(plan.jobs[0].folder / "system.json", system.describe() | {"platform": "a machine"})
         runner.run_all(plan, FakeLauncher(), Observers([tracker]), retry_failed=False)
     return plan.jobs[0].folder
@@ -86,6 +104,19 @@ def test_no_file_of_a_campaign_or_made_of_it_has_a_planted_secret(campaign, tmp_
     assert holding(campaign) == []
     assert "NCCL_NET" in json.loads((campaign / "system.json").read_text())["environment"]
     assert holding(published(campaign, tmp_path / "made")) == []
+
+
+@pytest.mark.slow
+def test_no_answer_about_this_machine_has_a_planted_secret(tmp_path, monkeypatch):
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("PYTHONPATH")
+    words = ("startup", "--synthetic", "2MB", "--levels", "L4", "--rounds", "1", "--to", str(tmp_path / "a.json"))
+    said = typed(*words)
+    assert said.returncode == 0
+    planned = typed("plan", "benchmark=resnet_mini", "--json", "--to", str(tmp_path / "plan.json"))
+    assert len(list(tmp_path.iterdir())) == 2 and holding(tmp_path) == []
+    assert "pl4ntedvalue" not in said.stdout + said.stderr + planned.stdout + planned.stderr
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,9 @@ NO_SECRET = re.compile(
 )
 """Values that no secret has: switches, paths, places to be filled, small numbers, the next option."""
 
+PRINTED = (".txt", ".json", ".stdout", ".stderr")
+"""Ends of the names of files that programs print, as against their code."""
+
 DIGEST = re.compile(r"[0-9a-f]{32,128}")
 
 SHORTEST_OPAQUE = 24
@@ -205,9 +208,11 @@ def shown_machine(machine: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def secrets_in_file(name: str, content: bytes) -> list[str]:
-    """Names under which a file of a campaign has secrets: of JSON its keys, of a text `line N`; never a value."""
+    """Names under which a file of a campaign has secrets: of JSON its keys, of a text `line N`; never a value. Code
+    assigns names that sound secret as well, so that of it tokens alone count."""
     if name.endswith(".json"):
         with contextlib.suppress(ValueError, RecursionError):
             return list(dict.fromkeys(secrets_in(json.loads(content))))
     lines = content.decode("utf-8", errors="replace").splitlines()
-    return [f"line {number}" for number, line in enumerate(lines, start=1) if redacted(line) != line]
+    holds = (lambda line: redacted(line) != line) if name.endswith(PRINTED) else TOKEN.search
+    return [f"line {number}" for number, line in enumerate(lines, start=1) if holds(line)]
