@@ -25,7 +25,14 @@ SERVED = "served"
 SECRET = "nvapi-pl4ntedvalue"
 """A value that no command may repeat."""
 
-NAMES = ("run.log", "slurm-12.out", "resnet_1.txt", "mlperf_log_summary.txt", "mlperf_log_detail.txt", "stdout")
+NAMES = (
+    "run.log",
+    "slurm-12.out",
+    "resnet_1.txt",
+    "mlperf_log_summary.txt",
+    "mlperf_log_detail.txt",
+    "stdout",
+)
 VARIABLES = ("NVIDIA_API_KEY", "DS_PASSWORD", "NCCL_NET", "TORCH_HUB_TOKEN", "CUDA_X")
 STATES = (True, False, None, "x", 1e-5, -1, 10**400, {}, [])
 
@@ -104,7 +111,9 @@ def rename(rng: random.Random, folder: Path, _damage: Any) -> None:
         (folder / "plan.json").unlink()
 
 
-def state_verification(rng: random.Random, folder: Path, damage: Callable[[random.Random, Path], None]) -> None:
+def state_verification(
+    rng: random.Random, folder: Path, damage: Callable[[random.Random, Path], None]
+) -> None:
     """A verification that states something else."""
     path = rng.choice(sorted(folder.glob("verified_*.json")))
     content = json.loads(path.read_text(encoding="utf-8"))

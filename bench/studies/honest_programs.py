@@ -144,9 +144,7 @@ def main() -> None:
     folder, rng = options.folder.resolve(), random.Random(options.seed)
     campaigns = train(folder, options.campaigns)
     with tempfile.TemporaryDirectory() as scratch:
-        drawn = (
-            resample(campaigns, Path(scratch, str(number)), rng) for number in range(options.resampled)
-        )
+        drawn = (resample(campaigns, Path(scratch, str(number)), rng) for number in range(options.resampled))
         for name, chosen in (("real", campaigns), ("resampled", drawn)):
             found = [findings(one) for one in chosen]
             total = dict(sum(found, collections.Counter[str]()))

@@ -14,7 +14,20 @@ from train_bench.cli.verbs import VERBS
 
 @pytest.mark.full
 def test_mutated_logs_campaigns_games_and_data_sets_bring_no_verb_down(tmp_path):
-    doses = ("--verbs", "100", "--logs", "100", "--campaigns", "2", "--doors", "5", "--games", "20", "--sources", "28")
+    doses = (
+        "--verbs",
+        "100",
+        "--logs",
+        "100",
+        "--campaigns",
+        "2",
+        "--doors",
+        "5",
+        "--games",
+        "20",
+        "--sources",
+        "28",
+    )
     doses += ("--pipes", "50", "--nodes", "20")
     kept = ("--keep", str(tmp_path / "kept"))
     command = [sys.executable, str(ROOT / "bench" / "studies" / "fuzz.py"), "--seed", "7", *doses, *kept]

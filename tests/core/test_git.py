@@ -39,7 +39,13 @@ def test_an_installation_in_the_checkout_of_others_is_not_of_their_revision(tmp_
 
 @pytest.mark.parametrize(
     ("stated", "found"),
-    [(STATED, STATED), (f"{STATED}+changes", f"{STATED}+changes"), ("", None), ("main", None), ("x" * 40, None)],
+    [
+        (STATED, STATED),
+        (f"{STATED}+changes", f"{STATED}+changes"),
+        ("", None),
+        ("main", None),
+        ("x" * 40, None),
+    ],
 )
 def test_an_installation_without_a_checkout_has_the_revision_that_its_build_states(
     tmp_path, monkeypatch, stated, found

@@ -107,4 +107,6 @@ def test_code_that_assigns_a_key_is_no_secret_and_a_token_in_it_is():
     line = b"api_key = settings.api_key()\nclient(password=password_of(user))\n"
     assert secret_filter.secrets_in_file("train.py", line) == []
     assert secret_filter.secrets_in_file("train.py", line + b"hub = 'nvapi-pl4ntedvalue'") == ["line 3"]
-    assert secret_filter.secrets_in_file("rank_0.stderr", b"first\nrun.sh --password=pl4ntedvalue") == ["line 2"]
+    assert secret_filter.secrets_in_file("rank_0.stderr", b"first\nrun.sh --password=pl4ntedvalue") == [
+        "line 2"
+    ]

@@ -111,7 +111,17 @@ def test_no_answer_about_this_machine_has_a_planted_secret(tmp_path, monkeypatch
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("PYTHONPATH")
-    words = ("startup", "--synthetic", "2MB", "--levels", "L4", "--rounds", "1", "--to", str(tmp_path / "a.json"))
+    words = (
+        "startup",
+        "--synthetic",
+        "2MB",
+        "--levels",
+        "L4",
+        "--rounds",
+        "1",
+        "--to",
+        str(tmp_path / "a.json"),
+    )
     said = typed(*words)
     assert said.returncode == 0
     planned = typed("plan", "benchmark=resnet_mini", "--json", "--to", str(tmp_path / "plan.json"))

@@ -21,6 +21,7 @@ PATTERNS = (
     "verified_*.json",
     "result_*.txt",
     "power/*/*.txt",
+    "slurm/*",
     "ranks/*/*.stdout",
     "ranks/*/*.stderr",
 )

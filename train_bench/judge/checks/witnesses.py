@@ -91,7 +91,9 @@ def check_suspension(case: EntryCase, record: RunRecord) -> Iterator[Finding]:
     """A machine that was suspended between the first `run_start` and the last `run_stop`, in the last attempt at the
     run: the monotonic clock, by which the log is written, stands still then."""
     attempts = attempts_at(case.location, record.index)
-    seconds = finite_number(attempts[-1].get("suspended_seconds"), below=LARGEST_SECONDS) if attempts else None
+    seconds = (
+        finite_number(attempts[-1].get("suspended_seconds"), below=LARGEST_SECONDS) if attempts else None
+    )
     if seconds is not None and seconds > SUSPENDED_SECONDS:
         message = (
             f"The machine was suspended for {seconds:.0f} s between run_start and run_stop, which the clock of the log "
