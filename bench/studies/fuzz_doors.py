@@ -1,5 +1,5 @@
-"""Newer doors of a result for `fuzz.py`: served results beside a campaign, copied runs, clocks that step, restarts within
-a log, logs of other names, verifications, and secrets, whose values no command may print or write.
+"""Newer doors of a result for `fuzz.py`: served results beside a campaign, copied runs, clocks that step, restarts in a
+log, logs of other names, verifications, and secrets, whose values no command may print or write.
 
 `FALSIFIED` has a function for each; it falsifies a campaign of `lay_out` and the served result in it.
 """
