@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_line import typed
 from train_bench.core import files
-from train_bench.errors import LogError, WriteError
+from train_bench.errors import LogError, RequestError, WriteError
 
 
 def test_nothing_is_written_through_a_planted_link(tmp_path, monkeypatch):
@@ -195,3 +196,28 @@ def test_a_closed_output_inside_is_no_error_of_the_file(tmp_path):
     with pytest.raises(BrokenPipeError) as caught, files.opened(tmp_path / "source"):
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
     assert caught.value.filename is None
+
+
+@pytest.mark.parametrize("name", ["a\x00b", "\ud800"])
+def test_what_can_be_no_path_is_refused_in_a_sentence(tmp_path, name):
+    with pytest.raises(RequestError, match=r"^'.*can be no path .*; give another one"):
+        files.resolved(tmp_path / name)
+    assert files.resolved(tmp_path / "x") == tmp_path / "x"
+
+
+@pytest.mark.parametrize("name", ["a\x00b", "\ud800"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("compare", ".", "NAME"),
+        ("compare", ".", "NAME", "="),
+        ("settle", "NAME"),
+        ("replay", "x", "--to", "NAME"),
+        ("plan", "benchmark=./NAME"),
+        ("judge", "NAME"),
+        ("report", ".", "--to", "NAME"),
+        ("plan", "benchmark=resnet_mini", "--to", "NAME"),
+    ],
+)
+def test_every_verb_refuses_it(words, name):
+    assert typed(*(word.replace("NAME", name) for word in words)).returncode in (1, 2)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from train_bench.campaign import runner, start
+from train_bench.core import files
 from train_bench.core.job import Job
 from train_bench.errors import Interrupted, LaunchError, RequestError
 from train_bench.plan import discover
@@ -45,7 +46,7 @@ def to_compare(paths: Sequence[Path]) -> list[Path]:
         raise RequestError(f"{paths[0]} is a single campaign; give a second one to compare it with.")
     given: dict[Path, Path] = {}
     for path in paths:
-        if given.setdefault(path.resolve(), path) is not path:
+        if given.setdefault(files.resolved(path), path) is not path:
             raise RequestError(f"{path} is given twice; give two different campaigns.")
     return list(paths)
 
@@ -90,7 +91,7 @@ def begin_or_resume(request: Request, warn: Callable[[str], None]) -> tuple[Path
     config = request.config
     if config.resume is not None:
         request.refuse_other_overrides()
-        folder = Path(config.resume).resolve()
+        folder = files.resolved(Path(config.resume))
         return folder, [start.reopen(path, trusted=config.trust, warn=warn) for path in folders(folder)]
     assert request.against is not None
     both = [start.plan_of(request), start.plan_of(request.against)]

@@ -199,7 +199,7 @@ def _sweep_folder(arguments: Sequence[str]) -> tuple[Path, list[str]]:
         raise _explained(error) from error
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     name = named[-1] if named and named[-1] is not None else f"results/{now}_sweep"
-    folder = files.own_path(name).resolve()
+    folder = files.resolved(files.own_path(name))
     preflight.refuse_folder(folder)
     if folder.is_dir() and any(folder.iterdir()):
         raise RequestError(

@@ -95,7 +95,7 @@ def _by_name(word: str) -> str:
     option, _, value = word.partition("=")
     if option != "benchmark" or "/" not in value:
         return word
-    folder = files.own_path(value).resolve()
+    folder = files.resolved(files.own_path(value))
     names = sorted(path.stem for path in (folder / "conf" / "benchmark").glob("*.yaml"))
     if not names:
         raise RequestError(

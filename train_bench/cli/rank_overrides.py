@@ -63,7 +63,7 @@ def with_ranks(planned: Plan, request: Request, overrides: Sequence[str], verb: 
     if "device" in named:
         changes["device"] = request.config.device
     if "data_dir" in named:
-        folder = files.own_path(str(request.config.data_dir)).resolve()
+        folder = files.resolved(files.own_path(str(request.config.data_dir)))
         changes["config"] = {**job.config, "data_dir": str(folder)}
     changes["reference_folder"] = discover.folder_of("references", job.reference)
     changes["launcher_folder"] = discover.folder_of("launchers", changes.get("launcher", job.launcher))

@@ -15,7 +15,9 @@ BEGINNING_BYTES = 10_000
 
 
 def refuse_foreign(path: Path) -> None:
-    """Raise `RequestError` if `path` is a file that is no earlier answer: of a campaign, or of another program."""
+    """Raise `RequestError` if `path` is a file that is no earlier answer: of a campaign, or of another program.
+    Raises as `files.resolved`."""
+    files.resolved(path)
     if not os.path.lexists(path):
         return
     if _of_campaign(path) or not _is_answer(path):

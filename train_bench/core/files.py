@@ -92,6 +92,15 @@ def own_path(text: str) -> Path:
         ) from error
 
 
+def resolved(path: Path) -> Path:
+    """A user's path without links. Raises `RequestError` for one that can be no path: with a zero byte, or with half of
+    a character."""
+    try:
+        return path.resolve()
+    except ValueError as error:
+        raise RequestError(f"{str(path)!a} can be no path ({error}); give another one.") from error
+
+
 @contextlib.contextmanager
 def _naming(path: Path) -> Iterator[None]:
     """Context whose errors name this file unless they name one: those of reading and writing do not."""

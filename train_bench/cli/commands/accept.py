@@ -144,7 +144,7 @@ def _refuse(options: argparse.Namespace, overrides: Sequence[str]) -> None:
     if (
         options.to is not None
         and options.against is not None
-        and options.against.resolve() == options.to.with_suffix(".json").resolve()
+        and files.resolved(options.against) == files.resolved(options.to.with_suffix(".json"))
     ):
         raise RequestError(f"--to {options.to} would write over {options.against}; give another name.")
     if options.to is not None:

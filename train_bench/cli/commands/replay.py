@@ -16,7 +16,7 @@ from train_bench.cli.arguments import Parser
 from train_bench.cli.commands import run
 from train_bench.cli.exit_codes import INVALID, VALID
 from train_bench.compare.comparison import LEAST_RUNS, TooFewRuns, compare
-from train_bench.core import software
+from train_bench.core import files, software
 from train_bench.core.escape import plain
 from train_bench.core.plugins import PACKAGE
 from train_bench.errors import Interrupted, LaunchError, RequestError
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str]) -> int:
         return _inside(read, options.environment, arguments)
     if options.to is None and not options.only_check:
         raise RequestError("Say where the campaign goes with --to DIR, or --only-check.")
-    folder = (options.to or Path("replay")).resolve()
+    folder = files.resolved(options.to or Path("replay"))
     going_on = None if options.only_check else replay.begun(read, folder, options.data_dir)
     plan = going_on or replay.planned(read, folder, options.data_dir)
     rows = replay.table(read, plan)

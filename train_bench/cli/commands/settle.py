@@ -8,6 +8,7 @@ from train_bench.campaign import batch_queue, runner
 from train_bench.cli import campaign_paths, composing
 from train_bench.cli.arguments import Parser
 from train_bench.cli.conclude import conclude
+from train_bench.core import files
 from train_bench.errors import RequestError
 from train_bench.plan import discover
 
@@ -22,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     composing.answer_options(parser)
     options = parser.parse_args(arguments)
     composing.refuse_file(options.to)
-    folder = options.folder.resolve()
+    folder = files.resolved(options.folder)
     batch = discover.batch(runner.launcher_config(runner.open_folder(folder)))
     if batch is None or not batch_queue.was_submitted(folder):
         raise RequestError(f"The campaign in {folder} was not submitted to a batch system; judge it instead.")
