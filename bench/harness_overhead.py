@@ -30,6 +30,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader
 
 from train_bench.campaign import runner
+from train_bench.campaign.opened import Campaign
 from train_bench.core.job import Job
 from train_bench.launchers.inline import parallel as inline
 from train_bench.observers.observer import Observers
@@ -165,7 +166,7 @@ def bare(config: Config, job: Job, epochs: int) -> float:
 def tracked(plan: Plan, folder: Path, *, trackers: Sequence[str]) -> float:
     """Seconds between `run_start` and `run_stop` of a campaign of one run that these trackers follow."""
     plan = replace(plan, jobs=(replace(plan.jobs[0], folder=folder),))
-    runner.begin(plan)
+    Campaign.of(plan).write()
     followers = [
         Tracking(
             name,
@@ -179,8 +180,8 @@ def tracked(plan: Plan, folder: Path, *, trackers: Sequence[str]) -> float:
         for name in trackers
     ]
     watcher = Observers([Terminal(Console(quiet=True)), *followers])
-    launcher = discover.launcher(runner.launcher_config(plan))
-    runner.run_all(plan, launcher, watcher, retry_failed=False)
+    for _ in runner.run_each(Campaign.of(plan), watcher, retry_failed=False):
+        pass
     return _window(plan.jobs[0].result_file)
 
 

@@ -14,10 +14,12 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from train_bench.campaign import runner
+from train_bench.campaign import data
+from train_bench.campaign.opened import Campaign
 from train_bench.core import software
 from train_bench.plan import discover
-from train_bench.plan.plan import Plan, Provenance, make_plan
+from train_bench.plan.plan import Plan, make_plan
+from train_bench.plan.provenance import Provenance
 from train_bench.plan.run_config import register
 from train_bench.progress import EvalSchedule
 from train_bench.quality import Target, Threshold
@@ -59,7 +61,7 @@ def one_run(overrides: Sequence[str], evaluated: Callable[[EvalSchedule], EvalSc
     plan = plan_of(
         config, next(word.partition("=")[2] for word in overrides if word.startswith("benchmark="))
     )
-    runner.prepare_data(plan)
+    data.prepare(Campaign.of(plan))
     job = plan.jobs[0]
     never = Target(thresholds=tuple(_beyond_reach(config) for config in job.target.thresholds))
     return replace(plan, jobs=(replace(job, target=never, schedule=evaluated(job.schedule)),))

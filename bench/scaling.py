@@ -34,6 +34,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 from train_bench.campaign import runner
+from train_bench.campaign.opened import Campaign
 from train_bench.core.job import Job, read_job
 from train_bench.errors import TrainBenchError
 from train_bench.launchers.parts.ddp import BUFFERS_STAY_LOCAL, TorchParallel
@@ -97,9 +98,9 @@ def main() -> None:
 def through_harness(plan: Plan, folder: Path) -> tuple[float, float]:
     """Seconds between the log's `run_start` and `run_stop`, and from the command to `run_start`."""
     plan = _into(plan, folder)
-    launcher = discover.launcher(runner.launcher_config(plan))
     command = time.time()
-    runner.run_all(plan, launcher, Terminal(Console(quiet=True)), retry_failed=False)
+    for _ in runner.run_each(Campaign.of(plan), Terminal(Console(quiet=True)), retry_failed=False):
+        pass
     lines = plan.jobs[0].result_file.read_text().splitlines()
     times = {line["key"]: line["time_ms"] / 1000 for line in (json.loads(text[9:]) for text in lines)}
     return times["run_stop"] - times["run_start"], times["run_start"] - command
@@ -213,7 +214,7 @@ def _plans(epochs: int, scratch: Path) -> dict[tuple[str, int], Plan]:
 def _into(plan: Plan, folder: Path) -> Plan:
     """The plan, written into a folder of its own."""
     plan = replace(plan, jobs=(replace(plan.jobs[0], folder=folder),))
-    runner.begin(plan)
+    Campaign.of(plan).write()
     return plan
 
 

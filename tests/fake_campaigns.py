@@ -23,7 +23,8 @@ from omegaconf import OmegaConf
 import train_bench.references
 from tests.sandbox import ROOT
 from train_bench import __version__
-from train_bench.campaign import runner
+from train_bench.campaign import runner, start
+from train_bench.campaign.opened import Campaign
 from train_bench.cli import program
 from train_bench.core import files, plugins, software
 from train_bench.errors import LaunchError
@@ -32,7 +33,8 @@ from train_bench.judge.tree import judge_folder
 from train_bench.launcher import Death, Launch
 from train_bench.logs.log import read
 from train_bench.plan import discover
-from train_bench.plan.plan import Provenance, make_plan
+from train_bench.plan.plan import make_plan
+from train_bench.plan.provenance import Provenance
 from train_bench.plan.run_config import register
 from train_bench.rules import ruleset
 
@@ -132,16 +134,32 @@ class Diary:
 def begun(tmp_path):
     """A campaign of five runs that has not run yet."""
     plan = make(f"output={tmp_path / 'campaign'}", "seed=1")
-    runner.begin(plan)
+    begin(plan)
     return plan
+
+
+def begin(plan):
+    """Write a plan into its folder, as a campaign that begins does."""
+    start.write_plan(Campaign.of(plan))
+
+
+def open_plan(folder):
+    """The plan of a campaign that is there."""
+    return Campaign.open(folder).plan
+
+
+def run_all(plan, launcher, observers, **options):
+    """Carry out the missing runs of a plan by that launcher."""
+    for _ in runner.run_each(replace(Campaign.of(plan), launcher=launcher), observers, **options):
+        pass
 
 
 def ran(folder, **behaviours):
     """A campaign of five runs that has run until one of them died, if any does."""
     plan = make(f"output={folder}", "seed=1")
-    runner.begin(plan)
+    begin(plan)
     with contextlib.suppress(LaunchError):
-        runner.run_all(plan, FakeLauncher(**behaviours), Diary(), retry_failed=False)
+        run_all(plan, FakeLauncher(**behaviours), Diary(), retry_failed=False)
     return folder
 
 
@@ -190,13 +208,13 @@ def recorded_dead(tmp_path_factory):
 @pytest.fixture
 def whole(recorded_whole, tmp_path):
     """A campaign whose five runs have converged, to be changed at will."""
-    return runner.open_folder(shutil.copytree(recorded_whole, tmp_path / "whole"))
+    return open_plan(shutil.copytree(recorded_whole, tmp_path / "whole"))
 
 
 @pytest.fixture
 def dead(recorded_dead, tmp_path):
     """A campaign of five runs, the third of which was killed; the last two are still to be run."""
-    return runner.open_folder(shutil.copytree(recorded_dead, tmp_path / "dead"))
+    return open_plan(shutil.copytree(recorded_dead, tmp_path / "dead"))
 
 
 def judged(plan):

@@ -21,7 +21,8 @@ import torch
 
 from tests.fake_campaigns import make
 from tests.references.several_ranks import FromFile
-from train_bench.campaign import runner
+from train_bench.campaign import data
+from train_bench.campaign.opened import Campaign
 from train_bench.cli.commands.equivalent import DRAWS, TWINS
 from train_bench.core.job import Job
 from train_bench.equivalence import compare, record, recording
@@ -119,7 +120,7 @@ def plan_of(reference: str, ranks: int = 1, changes: tuple[str, ...] = (), seed:
     data_dir = str(discover.cache() / f"{reference}_mini")
     job = replace(job, config={**job.config, **short, "data_dir": data_dir})
     planned = replace(planned, jobs=(job,))
-    runner.prepare_data(planned)
+    data.prepare(Campaign.of(planned))
     return planned
 
 

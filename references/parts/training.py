@@ -9,9 +9,8 @@ A benchmark defines, in the order of a run:
     train_step(batches)     one iteration: micro-batches, losses, optimizer step, learning rate
     evaluate()              the metrics over `for batch in self.evaluation_batches()`
 
-and this class does the rest of `train_bench.task.Task`: it counts, undoes the warm-up, saves, continues. Public names
-are those of the contract and those for benchmarks, which `former_names` lists beside the ones they had before. A
-training step is written as
+and this class does the rest of `train_bench.task.Task`: it counts, undoes the warm-up, saves, continues. A training
+step is written as
 
     for images, labels in self.micro_batches(batches):
         loss = cross_entropy(self.forward(images.to(self.parallel.device)), ...)
@@ -35,7 +34,6 @@ from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 from train_bench.references.parts import checkpoint, loading, stream
-from train_bench.references.parts.former_names import FormerNames
 from train_bench.seeds import derive
 from train_bench.task import DataFacts, DataFingerprint, Hyperparameters, LearningRates, SamplesTaken
 from train_bench.warm_up import without_trace
@@ -64,7 +62,7 @@ def non_finite(*tensors: Tensor) -> Tensor:
     return torch.stack([~torch.isfinite(tensor).all() for tensor in tensors]).any().long()
 
 
-class TrainingTask(FormerNames, ABC, Generic[C, B]):
+class TrainingTask(ABC, Generic[C, B]):
     """Training with configuration `C` on micro-batches of type `B`.
 
     config               the configuration

@@ -52,6 +52,7 @@ MAY_SEE = {
         "forecast",
         "judge",
         "launcher",
+        "task",
         "logs",
         "observers",
         "own_trainer",
@@ -83,6 +84,7 @@ ONLY_IN = {
         "train_bench/own_trainer/command.py",
         "train_bench/startup/started.py",
         "launchers/horovod/build.py",
+        "launchers/slurm/agent.py",
     },
 }
 
@@ -161,6 +163,20 @@ def rooms():
     folders = {path.name for path in (ROOT / "train_bench").iterdir() if list(path.glob("*.py"))}
     modules = {path.stem for path in (ROOT / "train_bench").glob("*.py")} - {"__init__"}
     return folders - {"references", "launchers", "template", "trainer_template"}, modules
+
+
+RESOLVING = re.compile(
+    r"\bruleset\.load\(|\bdiscover\.(batch|launcher|launcher_config|reference_config|prepare|folder_of|source_of|has_queue)\("
+)
+
+
+def test_names_of_a_plan_are_resolved_in_one_place_of_a_campaign():
+    resolving = {
+        path.name
+        for path in (ROOT / "train_bench" / "campaign").glob("*.py")
+        if RESOLVING.search(path.read_text())
+    }
+    assert resolving == {"opened.py"}
 
 
 @pytest.mark.parametrize("package", MAY_SEE)

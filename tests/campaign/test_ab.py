@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from tests.command_line import typed
-from tests.fake_campaigns import Diary, FakeLauncher, judged, make
+from tests.fake_campaigns import Diary, FakeLauncher, begin, judged, make, open_plan
 from train_bench.campaign import ab, runner
+from train_bench.campaign.opened import Campaign
 from train_bench.errors import LaunchError, RequestError
 
 
@@ -30,15 +31,15 @@ def pair(tmp_path):
     plans = []
     for path in ab.folders(tmp_path / "pair"):
         plans.append(make(f"output={path}", "seed=1", "runs=3"))
-        runner.begin(plans[-1])
+        begin(plans[-1])
     return plans
 
 
 def take_turns(plans, book, launchers=None):
     launchers = launchers or [FakeLauncher()] * 2
-    todo = [runner.pending_jobs(plan, retry_failed=True) for plan in plans]
+    todo = [Campaign.of(plan).pending(retry_failed=True) for plan in plans]
     campaigns = [
-        runner.run_each(plan, launcher, Sided(book, side), retry_failed=True)
+        runner.run_each(replace(Campaign.of(plan), launcher=launcher), Sided(book, side), retry_failed=True)
         for plan, launcher, side in zip(plans, launchers, ab.SIDES, strict=True)
     ]
     ab.take_turns(todo, campaigns, plans[0].jobs[0].folder.parent)
@@ -60,14 +61,15 @@ def test_a_dead_run_ends_both_and_resuming_the_folder_continues_both(pair):
     assert book == ["a0", "b0", "b1", "b ended", "a ended"]
     assert ab.holds_pair(folder)
     again = []
-    take_turns([runner.open_folder(path) for path in ab.folders(folder)], again)
+    take_turns([open_plan(path) for path in ab.folders(folder)], again)
     assert again == ["b1", "a1", "a2", "b2", "a ended", "b ended"]
 
 
 def test_configurations_with_another_target_are_refused(pair):
-    other = replace(pair[1], benchmark="another")
+    a, b = map(Campaign.of, pair)
+    other = replace(b, plan=replace(b.plan, benchmark="another"))
     with pytest.raises(RequestError, match="changes the benchmark from resnet_mini to another"):
-        ab.refuse(pair[0], other)
+        ab.refuse(a, other)
 
 
 def test_the_other_configuration_is_the_first_with_overrides_replaced():

@@ -8,15 +8,17 @@ from dataclasses import asdict, replace
 import pytest
 
 from tests.command_line import typed
-from tests.fake_campaigns import make
-from train_bench.campaign import command_trust, preflight, runner, start
+from tests.fake_campaigns import begin, make, open_plan
+from train_bench.campaign import command_trust, data, refusals, start
 from train_bench.campaign.join import take_part
+from train_bench.campaign.opened import Campaign
 from train_bench.cli.commands import verify
 from train_bench.cli.conclude import say
 from train_bench.core.job import Job
 from train_bench.errors import RequestError
 from train_bench.launcher import Launch
 from train_bench.plan import discover, process
+from train_bench.plan.run_config import TRAITS
 
 
 def changed(folder, change):
@@ -61,15 +63,15 @@ def test_a_changed_plan_is_refused_in_words(begun, change, sentence):
     folder = begun.jobs[0].folder
     changed(folder, change)
     with pytest.raises(RequestError, match=sentence):
-        runner.open_folder(folder)
+        open_plan(folder)
 
 
 def test_what_a_launcher_refuses_is_refused_of_a_plan_too(tmp_path):
     plan = make(f"output={tmp_path / 'c'}", "launcher=slurm")
-    runner.begin(plan)
+    begin(plan)
     changed(tmp_path / "c", lambda plan: plan["shared"]["launcher_config"].update(gres="gpu:1\ntouch evil"))
     with pytest.raises(RequestError, match=r"launcher.gres is 'gpu:1\\ntouch evil'; allowed are letters"):
-        runner.open_folder(tmp_path / "c")
+        open_plan(tmp_path / "c")
 
 
 @pytest.mark.parametrize("name", ["ranks", "score.json", "result_0.txt.part", "ranks/run_1"])
@@ -78,7 +80,7 @@ def test_a_campaign_with_links_to_other_places_does_not_go_on(begun, tmp_path, n
     link.parent.mkdir(exist_ok=True)
     link.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(RequestError, match="is a link"):
-        runner.open_folder(begun.jobs[0].folder)
+        open_plan(begun.jobs[0].folder)
 
 
 def test_a_module_beside_the_campaign_is_never_imported(begun, tmp_path, monkeypatch):
@@ -98,7 +100,7 @@ def test_a_host_that_joins_writes_no_data_where_a_plan_says(tmp_path, monkeypatc
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     overrides = ("launcher=torchrun", "launcher.nodes=2", "launcher.master_addr=127.0.0.1")
     plan = make(f"output={tmp_path / 'c'}", *overrides, f"data_dir={tmp_path / 'not_mine' / 'data'}")
-    runner.begin(plan)
+    begin(plan)
     with pytest.raises(RequestError, match="train-bench prepare benchmark=resnet_mini data_dir="):
         take_part(tmp_path / "c", ["launcher.node_rank=1", "trust=true"], lambda text: None)
     assert not (tmp_path / "not_mine").exists()
@@ -128,7 +130,7 @@ def of_launcher(name, **options):
         (lambda plan: plan["shared"].update(drop_caches=True), "drop_caches=true"),
         (
             lambda plan: plan["shared"].update(drop_caches=True, drop_caches_command="nc evil"),
-            "drop_caches=true by nc evil",
+            "drop_caches_command=nc evil, and drop_caches=true",
         ),
         (
             lambda plan: plan["request"].update(energy="auto", energy_command="nc evil"),
@@ -144,11 +146,25 @@ def of_launcher(name, **options):
 def test_what_reaches_beyond_this_process_is_shown_and_needs_trust(begun, monkeypatch, change, shown):
     folder = begun.jobs[0].folder
     changed(folder, change)
-    monkeypatch.setattr(preflight, "refuse_missing_packages", lambda job: None)
+    monkeypatch.setattr(refusals, "TO_CONTINUE", ())
     with pytest.raises(RequestError, match=f"{shown}.*Add trust=true"):
         start.reopen(folder, trusted=False, warn=lambda text: None)
     start.reopen(folder, trusted=True, warn=lambda text: None)
     start.reopen(folder, trusted=False, warn=lambda text: None)  # it is remembered
+
+
+@pytest.mark.parametrize("name", [name for name, traits in TRAITS.items() if traits.program])
+def test_every_option_that_names_a_program_needs_trust(begun, monkeypatch, name):
+    """Those to come among them."""
+
+    def name_a_program(plan):
+        value = {"argv": ["nc", "evil"], "cwd": "/"} if name == "command" else "nc evil"
+        plan["shared" if TRAITS[name].in_jobs else "request"][name] = value
+
+    changed(begun.jobs[0].folder, name_a_program)
+    monkeypatch.setattr(refusals, "TO_CONTINUE", ())
+    with pytest.raises(RequestError, match=r"nc evil.*Add trust=true"):
+        start.reopen(begun.jobs[0].folder, trusted=False, warn=lambda text: None)
 
 
 @pytest.mark.parametrize(
@@ -226,25 +242,26 @@ def test_ranks_are_verified_by_a_launcher_of_others_only_if_it_is_named_here(beg
 def test_ssh_to_the_hosts_of_a_plan_needs_trust(begun):
     config = discover.launcher_config("horovod")(nodes=2, hosts=["evil.example", "evil2.example"])
     job = replace(begun.jobs[0], launcher="horovod", nodes=2, launcher_config=asdict(config))
-    effects = command_trust.external_effects(replace(begun, launcher="horovod", jobs=(job,)))
+    effects = command_trust.external_effects(Campaign.of(replace(begun, launcher="horovod", jobs=(job,))))
     assert effects == [
         "launcher=horovod with 2 rank(s) on 2 host(s) (launcher.hosts=['evil.example', 'evil2.example'])"
     ]
 
 
 def test_a_campaign_that_this_user_began_goes_on_without_a_question(tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "prepare_data", lambda plan: None)
-    start.begin(make(f"output={tmp_path / 'c'}", "launcher=torchrun", "launcher.nproc_per_node=2"))
+    monkeypatch.setattr(data, "prepare", lambda campaign: None)
+    plan = make(f"output={tmp_path / 'c'}", "launcher=torchrun", "launcher.nproc_per_node=2")
+    start.begin(Campaign.of(plan))
     start.reopen(tmp_path / "c", trusted=False, warn=lambda text: None)
 
 
 def test_a_campaign_of_one_rank_asks_nobody(begun):
-    assert command_trust.external_effects(begun) == []
+    assert command_trust.external_effects(Campaign.of(begun)) == []
 
 
 def test_joining_a_campaign_of_somebody_else_needs_trust(tmp_path):
     overrides = ("launcher=torchrun", "launcher.nodes=2", "launcher.master_addr=127.0.0.1")
-    runner.begin(make(f"output={tmp_path / 'c'}", *overrides))
+    begin(make(f"output={tmp_path / 'c'}", *overrides))
     with pytest.raises(RequestError, match=r"master_addr=127\.0\.0\.1.*Add trust=true"):
         take_part(tmp_path / "c", ["launcher.node_rank=1"], lambda text: None)
 
@@ -253,7 +270,7 @@ def test_joining_a_campaign_of_somebody_else_needs_trust(tmp_path):
 def test_code_is_found_here_and_not_where_a_plan_says(begun, kind):
     folder = begun.jobs[0].folder
     changed(folder, lambda plan: plan["shared"].update({f"{kind}_folder": "/tmp/evil/resnet"}))
-    plan = runner.open_folder(folder)
+    plan = open_plan(folder)
     assert getattr(plan.jobs[0], f"{kind}_folder") is None
 
 

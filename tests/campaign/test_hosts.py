@@ -9,6 +9,7 @@ import pytest
 from tests.run.fakes import job
 from train_bench.campaign import hosts, join
 from train_bench.campaign.hosts import HostsFile
+from train_bench.campaign.opened import Campaign
 from train_bench.core import host_clocks
 from train_bench.errors import LogError
 from train_bench.launcher import Death
@@ -86,7 +87,7 @@ def test_a_run_that_the_plan_has_not_is_a_sentence(begun):
     folder = begun.jobs[0].folder
     (folder / "hosts.json").write_text(json.dumps({"state": "running", "launch": "a", "run": 99}))
     with pytest.raises(LogError, match="announces run 99, and the plan has 5 runs"):
-        join._follow(begun, None, 1, lambda text: None, None)
+        join._follow(Campaign.of(begun), 1, lambda text: None, None)
 
 
 def test_the_energy_of_a_further_host_is_cut_at_the_times_of_host_0_by_its_own_clock(begun, monkeypatch):
@@ -97,5 +98,5 @@ def test_the_energy_of_a_further_host_is_cut_at_the_times_of_host_0_by_its_own_c
     monkeypatch.setattr(join, "_carry_out", lambda *of: ())
     monkeypatch.setattr(join, "_timed", lambda job: (1_000, 2_000))
     meter = SimpleNamespace(reads=True, run_over=lambda *of, **named: cut.append((*of[1:], named)))
-    assert join._follow(begun, None, 1, lambda text: None, meter)
+    assert join._follow(Campaign.of(begun), 1, lambda text: None, meter)
     assert cut == [(1_000, 2_000, {"ahead_ms": 2_500})]

@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import train_bench
-from tests.fake_campaigns import Diary, FakeLauncher, judged
-from train_bench.campaign import batch_queue, lock, runner
+from tests.fake_campaigns import Diary, FakeLauncher, judged, run_all
+from train_bench.campaign import batch_queue, lock
+from train_bench.campaign.opened import Campaign
 from train_bench.errors import RequestError
 from train_bench.launcher import BatchTask
 
 
 def run(plan, watcher=None):
-    runner.run_all(plan, FakeLauncher(), watcher or Diary(), retry_failed=False)
+    run_all(plan, FakeLauncher(), watcher or Diary(), retry_failed=False)
 
 
 def lock_of(plan, index):
@@ -114,14 +115,14 @@ def test_without_locks_of_the_file_system_a_process_of_another_container_is_not_
 def test_runs_that_others_carry_out_do_not_keep_the_rest_from_being_run(begun):
     """The tasks of a job array share a campaign."""
     with lock.held(lock_of(begun, 0), "Run 1"):
-        runner.run_all(begun, FakeLauncher(), Diary(), retry_failed=False, only=[2])
+        run_all(begun, FakeLauncher(), Diary(), retry_failed=False, only=[2])
     assert [path.name for path in begun.jobs[0].folder.glob("result_*")] == ["result_2.txt"]
 
 
 def test_what_was_finished_while_the_lock_was_awaited_is_not_run_again(whole, monkeypatch):
     before = whole.jobs[0].result_file.read_bytes()
     answers = [whole.jobs, ()]  # what was to do before and after the locks were taken
-    monkeypatch.setattr(runner, "pending_jobs", lambda plan, retry_failed: answers.pop(0))
+    monkeypatch.setattr(Campaign, "pending", lambda campaign, retry_failed: answers.pop(0))
     run(whole)
     assert whole.jobs[0].result_file.read_bytes() == before
 

@@ -13,8 +13,9 @@ import threading
 import pytest
 
 from tests.command_line import processes, wait_for
-from tests.fake_campaigns import Diary, make
+from tests.fake_campaigns import Diary, begin, make, run_all
 from train_bench.campaign import runner
+from train_bench.campaign.opened import Campaign
 from train_bench.errors import LaunchError
 from train_bench.launcher import Launch
 from train_bench.launchers.torchrun.start import Launcher as Torchrun
@@ -43,8 +44,8 @@ class ByHand(Torchrun):
 def planned(tmp_path, *overrides):
     data = f"data_dir={tmp_path.parent / 'resnet_mini'}"  # prepared once for all
     plan = make(f"output={tmp_path / 'campaign'}", data, "device=cpu", "seed=1", "runs=1", *overrides)
-    runner.prepare_data(plan)
-    runner.begin(plan)
+    data.prepare(Campaign.of(plan))
+    begin(plan)
     return plan
 
 
@@ -52,9 +53,9 @@ def run(plan, launcher=None, meanwhile=lambda: None):
     """Run the campaign while `meanwhile` happens; returns the sentence with which it stopped."""
     saboteur = threading.Thread(target=meanwhile)
     saboteur.start()
-    launcher = launcher or Torchrun(runner.launcher_config(plan))
+    launcher = launcher or Torchrun(Campaign.of(plan).launcher_config)
     with pytest.raises(LaunchError) as stopped:
-        runner.run_all(plan, launcher, Diary(), retry_failed=False)
+        run_all(plan, launcher, Diary(), retry_failed=False)
     saboteur.join()
     wait_for(lambda: not processes_of(plan))
     return str(stopped.value)
@@ -123,7 +124,7 @@ def test_a_rank_that_is_stopped_is_noticed_by_the_others(tmp_path):
 
 def test_the_only_rank_that_is_stopped_is_noticed_by_its_parent(tmp_path):
     plan = planned(tmp_path, "stall_limit_seconds=10")
-    launcher = runner.discover.launcher(runner.launcher_config(plan))
+    launcher = Campaign.of(plan).launcher
     sentence = run(plan, launcher, meanwhile=lambda: signal_rank(plan, 0, signal.SIGSTOP))
     assert re.search(r"no heartbeat of rank 0 for [2-9]\d+ s \(stall_limit_seconds\)", sentence)
     assert record(plan)["status"] == "died"

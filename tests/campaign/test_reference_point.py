@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fake_campaigns import Diary, FakeLauncher, judged, make
-from train_bench.campaign import lock, reference_point, runner
+from tests.fake_campaigns import Diary, FakeLauncher, begin, judged, make, run_all
+from train_bench.campaign import lock, reference_point
+from train_bench.campaign.opened import Campaign
 from train_bench.cli.commands import rcp as rcp_command
 from train_bench.core import files, software
 from train_bench.errors import LogError, RequestError
@@ -19,23 +20,30 @@ from train_bench.progress import Unit
 from train_bench.rules import ruleset
 
 
+def refuse(plan, folder, **options):
+    """Refuse reference runs where points are in `rcp` of a folder alone."""
+    campaign = Campaign.of(plan)
+    campaign.__dict__["rcp_folders"] = (folder / "rcp",)
+    reference_point.refuse(campaign, **options)
+
+
 @pytest.fixture
 def reference_runs(tmp_path):
     """Ten runs, begun and not run; all of them would converge."""
     plan = make(f"output={tmp_path / 'campaign'}", reference_runs=True)
-    runner.begin(plan)
+    begin(plan)
     return plan
 
 
 def run(plan, **behaviours):
-    runner.run_all(plan, FakeLauncher(**behaviours), Diary(), retry_failed=False)
+    run_all(plan, FakeLauncher(**behaviours), Diary(), retry_failed=False)
 
 
 @pytest.fixture(scope="module")
 def converged_once(tmp_path_factory):
     """Ten runs that converged."""
     plan = make(f"output={tmp_path_factory.mktemp('converged') / 'campaign'}", reference_runs=True)
-    runner.begin(plan)
+    begin(plan)
     run(plan)
     return plan
 
@@ -103,10 +111,10 @@ def test_a_point_that_is_there_is_refused_before_any_run_unless_it_may_be_replac
     with pytest.raises(
         RequestError, match=r"resnet.json already has the point resnet_mini_ref_64.* replace_point=true"
     ):
-        reference_point.refuse(reference_runs, [tmp_path / "rcp"], replace=False)
-    reference_point.refuse(reference_runs, [tmp_path / "rcp"], replace=True)
+        refuse(reference_runs, tmp_path, replace=False)
+    refuse(reference_runs, tmp_path, replace=True)
     other = make("benchmark=resnet_mini_bs32", reference_runs=True)
-    reference_point.refuse(other, [tmp_path / "rcp"], replace=False)
+    refuse(other, tmp_path, replace=False)
     assert "2026-11-20" in path.read_text()
 
 
@@ -127,7 +135,7 @@ def test_a_point_that_came_while_the_reference_runs_went_on_stays_too(converged,
 def test_another_task_is_refused_as_a_point_before_any_run(tmp_path):
     changed = make("benchmark.data.permute_labels=true", reference_runs=True)
     with pytest.raises(RequestError, match=r"leave out benchmark\.data\.permute_labels=true"):
-        reference_point.refuse(changed, [tmp_path / "rcp"], replace=False)
+        refuse(changed, tmp_path, replace=False)
 
 
 def test_the_verb_itself_leaves_the_shipped_point_alone(tmp_path, monkeypatch, capsys):
@@ -191,7 +199,7 @@ def test_fewer_runs_than_planned_are_no_point(converged, tmp_path):
 def three_more(tmp_path):
     """Three runs that are to be added to a point, begun and not run."""
     plan = make(f"output={tmp_path / 'more'}", "runs=3", "append_point=true", reference_runs=True)
-    runner.begin(plan)
+    begin(plan)
     return plan
 
 
@@ -218,7 +226,7 @@ def existing(tmp_path, plan, **changed):
 
 def test_runs_that_are_added_to_a_point_stand_behind_its_own(three_more, tmp_path):
     path = existing(tmp_path, three_more)
-    reference_point.refuse(three_more, [tmp_path / "rcp"], replace=False, append=True)
+    refuse(three_more, tmp_path, replace=False, append=True)
     run(three_more)
 
     written = reference_point.add(
@@ -286,7 +294,7 @@ def test_a_damaged_file_of_points_is_refused_before_any_run(content, options, th
     path = shipped(tmp_path)
     path.write_text(content)
     with pytest.raises(LogError, match=r"resnet.json (is not a file of|cannot be read)"):
-        reference_point.refuse(three_more, [tmp_path / "rcp"], **options)
+        refuse(three_more, tmp_path, **options)
     assert path.read_text() == content
 
 
@@ -311,14 +319,14 @@ def test_runs_of_another_training_or_again_are_not_added(changed, sentence, thre
         path.write_text(json.dumps(records))
         sentence = "was made with no Epochs to converge"
     with pytest.raises(RequestError, match=sentence):
-        reference_point.refuse(three_more, [tmp_path / "rcp"], replace=False, append=True)
+        refuse(three_more, tmp_path, replace=False, append=True)
 
 
 def test_runs_are_added_to_a_point_that_is_there_and_do_not_replace_it(three_more, tmp_path):
     with pytest.raises(RequestError, match="There is no point resnet_mini_ref_64 to add runs to"):
-        reference_point.refuse(three_more, [tmp_path / "rcp"], replace=False, append=True)
+        refuse(three_more, tmp_path, replace=False, append=True)
     with pytest.raises(RequestError, match="exclude each other"):
-        reference_point.refuse(three_more, [tmp_path / "rcp"], replace=True, append=True)
+        refuse(three_more, tmp_path, replace=True, append=True)
 
 
 def test_fewer_added_runs_than_planned_or_of_a_point_altogether_are_refused(three_more, tmp_path):

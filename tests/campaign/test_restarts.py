@@ -8,24 +8,24 @@ import sys
 
 import pytest
 
-from tests.fake_campaigns import Diary, FakeLauncher, judged, make
+from tests.fake_campaigns import Diary, FakeLauncher, begin, judged, make, run_all
 from tests.selection import others_in_full
-from train_bench.campaign import runner
+from train_bench.campaign import data
+from train_bench.campaign.opened import Campaign
 from train_bench.campaign.status import restarts_of
 from train_bench.errors import LaunchError
-from train_bench.plan import discover
 from train_bench.report import score_table
 
 
 def begun(tmp_path, *words):
     plan = make(f"output={tmp_path / 'campaign'}", "seed=1", "runs=1", *words)
-    runner.begin(plan)
+    begin(plan)
     return plan
 
 
 def run(plan, launcher, said=None, watcher=None):
     say = (said if said is not None else []).append
-    runner.run_all(plan, launcher, watcher or Diary(), retry_failed=False, say=say)
+    run_all(plan, launcher, watcher or Diary(), retry_failed=False, say=say)
     told = plan.jobs[0].result_file.read_text().splitlines()
     return [json.loads(text.removeprefix(":::MLLOG ")) for text in told]
 
@@ -123,8 +123,8 @@ def test_a_real_run_that_is_killed_trains_to_the_same_qualities(tmp_path, launch
         f"data_dir={tmp_path / 'data'}",
     ]
     whole, killed = begun(tmp_path / "whole", *words), begun(tmp_path, *words, "checkpoint_seconds=0")
-    runner.prepare_data(whole)
-    proper = discover.launcher(runner.launcher_config(whole))
+    data.prepare(Campaign.of(whole))
+    proper = Campaign.of(whole).launcher
     evaluated = qualities(run(whole, proper))
     killer, said = Killer(killed.jobs[0].ranks_folder, ranks - 1), []
     again = qualities(run(killed, proper, said, killer))

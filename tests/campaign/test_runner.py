@@ -14,10 +14,12 @@ import pytest
 
 from tests import needs
 from tests.command_line import processes, typed, wait_for
-from tests.fake_campaigns import Diary, FakeLauncher, judged, make
+from tests.fake_campaigns import Diary, FakeLauncher, begin, judged, make, open_plan, run_all
 from tests.sandbox import ROOT
 from tests.selection import others_in_full
-from train_bench.campaign import runner
+from train_bench.campaign import data, follower
+from train_bench.campaign.follower import Follower
+from train_bench.campaign.opened import Campaign
 from train_bench.core import files, software
 from train_bench.errors import Interrupted, LaunchError, RequestError, TrainBenchError
 from train_bench.launcher import Launch
@@ -27,9 +29,7 @@ from train_bench.plan import process
 
 
 def run(plan, launcher=None, watcher=None, **options):
-    runner.run_all(
-        plan, launcher or FakeLauncher(), watcher or Diary(), **({"retry_failed": False} | options)
-    )
+    run_all(plan, launcher or FakeLauncher(), watcher or Diary(), **({"retry_failed": False} | options))
 
 
 def results(plan):
@@ -130,7 +130,7 @@ def test_a_run_that_breaks_a_rule_is_stopped_if_told(begun):
 @pytest.mark.full
 def test_a_run_that_is_over_its_budget_is_ended_and_counts_as_one_that_did_not_converge(tmp_path):
     plan = make(f"output={tmp_path / 'campaign'}", "seed=1", "max_minutes=0.02")
-    runner.begin(plan)
+    begin(plan)
     watcher = Diary()
     run(plan, FakeLauncher(run_2="hang"), watcher)
     assert [failure is None for _, failure in watcher.ended] == [True, True, False, True, True]
@@ -142,12 +142,12 @@ def test_a_run_that_is_over_its_budget_is_ended_and_counts_as_one_that_did_not_c
     assert (
         "a time limit, minutes > 0.02; it stopped 1 of them (index 2), counted as not converged." in warning
     )
-    assert runner.pending_jobs(plan, retry_failed=True) == ()
+    assert Campaign.of(plan).pending(retry_failed=True) == ()
 
 
 def test_two_runs_that_their_budget_ends_leave_no_score(tmp_path):
     plan = make(f"output={tmp_path / 'campaign'}", "seed=1", "runs=2", "max_minutes=0.01")
-    runner.begin(plan)
+    begin(plan)
     run(plan, FakeLauncher(run_0="hang", run_1="hang"))
     score = judged(plan).score
     assert score.score_minutes is None
@@ -157,7 +157,7 @@ def test_two_runs_that_their_budget_ends_leave_no_score(tmp_path):
 def test_resuming_completes_the_campaign_and_keeps_the_dead_run_as_failed(dead):
     before = (dead.jobs[0].folder / "result_0.txt").read_bytes()
     watcher = Diary()
-    run(runner.open_folder(dead.jobs[0].folder), watcher=watcher)
+    run(open_plan(dead.jobs[0].folder), watcher=watcher)
     assert watcher.started == (5, 3)
     assert [index for index, _ in watcher.ended] == [3, 4]
     score = judged(dead).score
@@ -184,7 +184,7 @@ def test_every_run_leaves_what_it_ran_with_and_how_it_ended(whole):
 
 
 def test_a_dead_run_is_repeated_if_told_its_log_put_aside_and_the_judge_tells_how_often_it_was_tried(dead):
-    run(runner.open_folder(dead.jobs[0].folder), retry_failed=True)
+    run(open_plan(dead.jobs[0].folder), retry_failed=True)
     judgement = judged(dead)
     assert [verdict.converged for verdict in judgement.verdicts] == [True] * 5
     assert (dead.jobs[0].folder / "failed" / "result_2_1.txt").exists()
@@ -198,7 +198,7 @@ def test_a_dead_run_is_repeated_if_told_its_log_put_aside_and_the_judge_tells_ho
 
 def test_a_result_that_was_deleted_and_made_again_is_no_result(whole):
     (whole.jobs[0].folder / "result_1.txt").unlink()
-    run(runner.open_folder(whole.jobs[0].folder))
+    run(open_plan(whole.jobs[0].folder))
     score = judged(whole).score
     assert not score.valid
     assert "result_1.txt breaks the rules" in " ".join(score.reasons)
@@ -207,7 +207,7 @@ def test_a_result_that_was_deleted_and_made_again_is_no_result(whole):
 def test_a_campaign_that_went_on_with_other_source_is_no_result(dead, monkeypatch):
     changed = dead.software | {"sources": "another"}
     monkeypatch.setattr(software, "describe", lambda: changed)
-    run(runner.open_folder(dead.jobs[0].folder), retry_failed=True)
+    run(open_plan(dead.jobs[0].folder), retry_failed=True)
     judgement = judged(dead)
     assert [verdict.compliant for verdict in judgement.verdicts] == [True, True, False, False, False]
     (finding,) = [one for one in judgement.verdicts[3].findings if one.check == "software"]
@@ -244,7 +244,7 @@ def test_an_interrupt_ends_the_processes_and_keeps_what_is_finished(begun):
         run(begun, FakeLauncher(run_2="hang"), Diary(interrupt_run_two))
     assert results(begun) == ["result_0.txt", "result_1.txt", "result_2.txt.part"]
     assert not _processes_with(str(begun.jobs[0].folder))
-    run(runner.open_folder(begun.jobs[0].folder))
+    run(open_plan(begun.jobs[0].folder))
     score = judged(begun).score
     assert score.valid
     assert "had 2 attempts: attempt 1 was interrupted" in score.warnings[0]
@@ -254,10 +254,10 @@ def test_an_interrupt_ends_the_processes_and_keeps_what_is_finished(begun):
 def test_when_the_campaign_itself_is_killed_no_process_is_left_behind(begun):
     folder = str(begun.jobs[0].folder)
     code = (
-        "from pathlib import Path; from train_bench.campaign import runner; "
-        "from tests.fake_campaigns import Diary, FakeLauncher; "
-        f"plan = runner.open_folder(Path({folder!r})); "
-        "runner.run_all(plan, FakeLauncher(run_0='hang'), Diary(), retry_failed=False)"
+        "from pathlib import Path; "
+        "from tests.fake_campaigns import Diary, FakeLauncher, open_plan, run_all; "
+        f"plan = open_plan(Path({folder!r})); "
+        "run_all(plan, FakeLauncher(run_0='hang'), Diary(), retry_failed=False)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
     wait_for(lambda: begun.jobs[0].partial_log.exists())
@@ -268,32 +268,32 @@ def test_when_the_campaign_itself_is_killed_no_process_is_left_behind(begun):
 
 def test_a_folder_that_holds_another_campaign_is_refused(begun):
     with pytest.raises(RequestError, match=r"is not empty.*resume="):
-        runner.begin(begun)
+        begin(begun)
 
 
 def test_a_folder_without_a_plan_cannot_be_resumed(tmp_path):
     with pytest.raises(RequestError, match="is not a campaign"):
-        runner.open_folder(tmp_path)
+        open_plan(tmp_path)
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", '{"jobs": [{}]}', '{"jobs": 3}'])
 def test_a_broken_plan_cannot_be_resumed(tmp_path, content):
     (tmp_path / "plan.json").write_text(content)
     with pytest.raises(RequestError, match="is not a plan of this version"):
-        runner.open_folder(tmp_path)
+        open_plan(tmp_path)
 
 
 def test_a_campaign_moved_to_another_place_goes_on_there(dead, tmp_path):
     moved = tmp_path / "elsewhere"
     dead.jobs[0].folder.rename(moved)
-    plan = runner.open_folder(moved)
+    plan = open_plan(moved)
     run(plan)
     assert judged(plan).score.valid
     assert not dead.jobs[0].folder.exists()
 
 
 def test_a_plan_survives_its_json(begun):
-    read = runner.open_folder(begun.jobs[0].folder)
+    read = open_plan(begun.jobs[0].folder)
     assert read.jobs == begun.jobs
     assert read.seeds == "fixed"
 
@@ -310,7 +310,7 @@ def test_a_run_on_a_full_disk_fails_with_a_sentence_and_keeps_the_finished_ones(
         needs.absent(needs.NO_ROOT)
     try:
         plan = make(f"output={disk / 'campaign'}", "seed=1")
-        runner.begin(plan)
+        begin(plan)
         with pytest.raises(LaunchError):
             run(plan, FakeLauncher(run_2="killed"))
 
@@ -318,7 +318,7 @@ def test_a_run_on_a_full_disk_fails_with_a_sentence_and_keeps_the_finished_ones(
             while True:
                 filler.write(b"x" * 4096)
         with pytest.raises(TrainBenchError, match=r"No space is left"):
-            run(runner.open_folder(plan.jobs[0].folder))
+            run(open_plan(plan.jobs[0].folder))
         (disk / "filler").unlink()
         assert [verdict.converged for verdict in judged(plan).verdicts[:2]] == [True, True]
     finally:
@@ -331,7 +331,7 @@ def _processes_with(text):
 
 def test_a_campaign_of_a_changed_benchmark_is_no_valid_result(tmp_path):
     plan = make(f"output={tmp_path / 'campaign'}", "runs=1", "benchmark.label_smoothing=0.2")
-    runner.begin(plan)
+    begin(plan)
     run(plan)
     score = judged(plan).score
     assert not score.valid
@@ -342,8 +342,8 @@ def test_a_campaign_of_a_changed_benchmark_is_no_valid_result(tmp_path):
 
 
 def test_of_two_processes_that_prepare_the_same_data_one_waits(tmp_path, capfd):
-    data = tmp_path / "data"
-    plan = make(f"output={tmp_path / 'campaign'}", f"data_dir={data}")
+    folder = tmp_path / "data"
+    plan = make(f"output={tmp_path / 'campaign'}", f"data_dir={folder}")
     printed = []
 
     def waits():
@@ -352,22 +352,22 @@ def test_of_two_processes_that_prepare_the_same_data_one_waits(tmp_path, capfd):
 
     with (tmp_path / "data.lock").open("a") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        preparing = threading.Thread(target=runner.prepare_data, args=(plan,))
+        preparing = threading.Thread(target=data.prepare, args=(Campaign.of(plan),))
         preparing.start()
         wait_for(waits)
-        assert not data.exists()
+        assert not folder.exists()
     preparing.join()
-    assert any(data.iterdir())
+    assert any(folder.iterdir())
 
 
 def test_prepared_data_are_used_where_nothing_can_be_written(tmp_path):
     plan = make(f"output={tmp_path / 'campaign'}", f"data_dir={tmp_path / 'data'}")
-    runner.prepare_data(plan)
+    data.prepare(Campaign.of(plan))
     (tmp_path / "data.lock").unlink()
     (
         tmp_path / "data.lock"
     ).mkdir()  # root may write into folders that forbid it, but not into a folder as a file
-    runner.prepare_data(plan)
+    data.prepare(Campaign.of(plan))
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "large"])
@@ -385,10 +385,10 @@ def test_a_log_that_is_no_file_ends_its_run_in_a_sentence(begun, monkeypatch, ki
                 part.write_text("x" * 1000)
             return Launch(argv=("sleep", "1000"), env={})
 
-    monkeypatch.setattr(runner, "LARGEST_BYTES", 1000)
+    monkeypatch.setattr(follower, "LARGEST_BYTES", 1000)
     monkeypatch.setattr(process, "POLL_SECONDS", 0.01)
     with pytest.raises(LaunchError, match=r"Run 1 of 5 failed: .*its log .*result_0\.txt\.part"):
-        runner.run_all(begun, Replaces(), Diary(), retry_failed=False)
+        run_all(begun, Replaces(), Diary(), retry_failed=False)
 
 
 class Reader(Observer):
@@ -410,7 +410,7 @@ def test_lines_of_a_growing_log_are_those_of_the_finished_one(tmp_path):
     path, seen = tmp_path / "log", Reader()
     text = mllog("submission_org", '"a\u2028b"') + "loss\x0b\x85 1\n" + mllog("run_stop")
     path.write_text(text, encoding="utf-8")
-    follower = runner._Follower(path)
+    follower = Follower(path)
     follower.pass_on(seen)
     assert seen.keys == [(event.key, event.line) for event in read(path).events]
     assert follower.whole
@@ -432,7 +432,7 @@ def test_half_a_line_is_not_read_again_until_it_grows(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "opened", counted)
     first, second = mllog("init_start"), mllog("init_stop")
     path.write_text(first + second[:-1])
-    follower = runner._Follower(path)
+    follower = Follower(path)
     for grown in ("", "", "\n", ""):
         with path.open("a") as log:
             log.write(grown)
@@ -444,7 +444,7 @@ def test_half_a_line_is_not_read_again_until_it_grows(tmp_path, monkeypatch):
 def test_a_log_that_becomes_shorter_ends_its_run_in_a_sentence(tmp_path):
     path, seen = tmp_path / "log", Reader()
     path.write_text(mllog("init_start") * 2)
-    follower = runner._Follower(path)
+    follower = Follower(path)
     follower.pass_on(seen)
     assert follower.unreadable is None
     path.write_text(mllog("init_start"))

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from tests.fake_campaigns import Diary, FakeLauncher, judged, make
-from train_bench.campaign import lock, runner, status
+from tests.fake_campaigns import Diary, FakeLauncher, begin, judged, make, run_all
+from train_bench.campaign import lock, status
 from train_bench.cli.commands import score
 from train_bench.report.page import write
 from train_bench.report.page.facts import PageOptions
@@ -15,8 +15,8 @@ from train_bench.report.page.facts import PageOptions
 def two_of_five(tmp_path_factory):
     """A campaign with two results; each epoch takes 61 s, run N is at the target after N + 6."""
     plan = make(f"output={tmp_path_factory.mktemp('two') / 'campaign'}", "seed=1")
-    runner.begin(plan)
-    runner.run_all(plan, FakeLauncher(), Diary(), retry_failed=False, only=[0, 1])
+    begin(plan)
+    run_all(plan, FakeLauncher(), Diary(), retry_failed=False, only=[0, 1])
     return plan
 
 

@@ -8,7 +8,7 @@ from hydra._internal.hydra import Hydra
 
 from tests.command_line import typed
 from tests.judge import campaigns
-from train_bench.cli import composing, overrides, program
+from train_bench.cli import composing, program
 from train_bench.cli.arguments import Parser, with_command
 from train_bench.errors import RequestError
 from train_bench.plan.request import ON_RESUME, Request
@@ -69,36 +69,6 @@ def test_the_words_behind_two_dashes_are_the_command():
     assert with_command(["benchmark=resnet", "runs=2"]) == ["benchmark=resnet", "runs=2"]
     words = ["benchmark=resnet", "--", sys.executable, "my.py", "--flag", "x y", "--help"]
     assert with_command(words) == ["benchmark=resnet", f"command={sys.executable} my.py --flag 'x y' --help"]
-
-
-@pytest.mark.parametrize(
-    ("words", "resolved"),
-    [
-        (["faults='kill every 9 s'"], ["inject_faults='kill every 9 s'"]),
-        (["faults=null", "stop_when=null"], ["inject_faults=null", "max_minutes=null"]),
-        (["stop_when='minutes > 30'"], ["max_minutes=30"]),
-        (["stop_when=minutes>.5"], ["max_minutes=0.5"]),
-    ],
-)
-def test_former_names_of_options_are_aliases(words, resolved):
-    assert overrides.resolve(words) == resolved
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("score < 3", "does not read the clock"),
-        ("top1 >= 0.9", "does not read the clock"),
-        ("__import__", "does not read the clock"),
-        ("samples > 1000", r"benchmark\.evaluation\.until"),
-        ("minutes < 30", "is no time limit"),
-        ("minutes > 30 or score < 3", "is no time limit"),
-        ("minutes > nan", "is no time limit"),
-    ],
-)
-def test_a_condition_on_anything_but_the_clock_is_refused(text, why):
-    with pytest.raises(RequestError, match=f"{why}.*max_minutes=NUMBER"):
-        overrides.resolve([f"stop_when='{text}'"])
 
 
 @pytest.mark.parametrize(

@@ -37,14 +37,13 @@ def test_a_closed_output_ends_the_program_quietly_as_sigpipe_does(words):
 CAMPAIGN = """
 import sys
 from pathlib import Path
-from tests.fake_campaigns import FakeLauncher
-from train_bench.campaign import runner
+from tests.fake_campaigns import FakeLauncher, open_plan, run_all
 from train_bench.cli import program
 from train_bench.observers.terminal import Terminal
 from train_bench.report.console import make_console
 
-plan = runner.open_folder(Path({folder!r}))
-program.command = lambda verb: lambda words: runner.run_all(
+plan = open_plan(Path({folder!r}))
+program.command = lambda verb: lambda words: run_all(
     plan, FakeLauncher(), Terminal(make_console()), retry_failed=False
 )
 sys.argv = ["train-bench", "run"]

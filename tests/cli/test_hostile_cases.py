@@ -10,9 +10,8 @@ import sys
 import pytest
 
 from tests import needs
-from tests.fake_campaigns import make
+from tests.fake_campaigns import begin, make
 from tests.sandbox import ROOT
-from train_bench.campaign import runner
 
 HOSTILE = ROOT.parent / "shared" / "cases" / "hostile"
 
@@ -61,7 +60,7 @@ def base(tmp_path_factory):
 def resnet(tmp_path_factory):
     """A campaign of resnet_mini whose plan is there, and none of its runs."""
     folder = tmp_path_factory.mktemp("hostile") / "resnet"
-    runner.begin(make("launcher.threads_per_rank=1", f"output={folder}"))
+    begin(make("launcher.threads_per_rank=1", f"output={folder}"))
     (folder / "result_4.txt").touch()
     return folder
 

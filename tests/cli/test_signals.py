@@ -15,12 +15,11 @@ from train_bench.core.signals import ENDING, handle_ending
 CAMPAIGN = """
 import sys
 from pathlib import Path
-from tests.fake_campaigns import Diary, FakeLauncher
-from train_bench.campaign import runner
+from tests.fake_campaigns import Diary, FakeLauncher, open_plan, run_all
 from train_bench.cli import program
 
-plan = runner.open_folder(Path({folder!r}))
-program.command = lambda verb: lambda words: runner.run_all(
+plan = open_plan(Path({folder!r}))
+program.command = lambda verb: lambda words: run_all(
     plan, FakeLauncher(run_0="hang"), Diary(), retry_failed=False
 )
 sys.argv = ["train-bench", "run"]

@@ -9,9 +9,8 @@ import sys
 import pytest
 
 from tests.command_line import in_the_foreground, train_bench, typed, wait_for
-from tests.fake_campaigns import Diary, FakeLauncher, make
+from tests.fake_campaigns import Diary, FakeLauncher, begin, make, run_all
 from tests.sandbox import ROOT
-from train_bench.campaign import runner
 from train_bench.plan import discover
 from train_bench.task import MANIFEST
 
@@ -19,8 +18,8 @@ from train_bench.task import MANIFEST
 def ended(folder, **behaviours):
     """The plan of a campaign that has run there."""
     plan = make(f"output={folder / 'campaign'}", "seed=1")
-    runner.begin(plan)
-    runner.run_all(plan, FakeLauncher(**behaviours), Diary(), retry_failed=False)
+    begin(plan)
+    run_all(plan, FakeLauncher(**behaviours), Diary(), retry_failed=False)
     return plan
 
 

@@ -17,9 +17,10 @@ import pytest
 
 from tests.command_line import wait_for
 from tests.energy.trees import Tree, lives, put
-from tests.fake_campaigns import Diary, FakeLauncher, judged, make
+from tests.fake_campaigns import Diary, FakeLauncher, begin, judged, make, open_plan, run_all
 from tests.sandbox import ROOT
 from train_bench.campaign import command_trust, runner
+from train_bench.campaign.opened import Campaign
 from train_bench.energy import counters, meter, readings, sampler
 from train_bench.energy.meter import Meter, parse_options
 from train_bench.errors import RequestError
@@ -395,11 +396,11 @@ def test_a_campaign_that_measures_is_scored_with_its_energy(tree, tmp_path, monk
 
     monkeypatch.setattr(runner, "timed", counting)  # the fake rank's is not ours
     plan = make(f"output={tmp_path / 'campaign'}", "seed=1", "runs=1", "energy=auto", "energy_idle='40 W'")
-    runner.begin(plan)
-    plan = runner.open_folder(tmp_path / "campaign")
+    begin(plan)
+    plan = open_plan(tmp_path / "campaign")
     said = []
     with Load(tree.rapl(), 150):
-        runner.run_all(plan, FakeLauncher(), Diary(), retry_failed=False, say=said.append)
+        run_all(plan, FakeLauncher(), Diary(), retry_failed=False, say=said.append)
     (record,) = judged(plan).records
     watts = watts_of(plan.jobs[0], *times)
     assert energy.energy_of(record).joules == pytest.approx(watts * 60 * record.minutes, rel=1e-3)
@@ -414,7 +415,7 @@ def test_ranks_on_hosts_that_nobody_joins_by_hand_are_not_measured_in_part(tree,
     tree.rapl()
     plan = make(f"output={tmp_path / 'campaign'}", "launcher=slurm", several, "energy=auto")
     said = []
-    read = runner.meter(plan, said.append)
+    read = runner.meter(Campaign.of(plan), said.append)
     read.begin()
     assert not read.reads
     (sentence,) = said
@@ -424,8 +425,8 @@ def test_ranks_on_hosts_that_nobody_joins_by_hand_are_not_measured_in_part(tree,
 def test_the_energy_command_of_somebody_else_is_shown_and_not_carried_out(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     plan = make(f"output={tmp_path / 'campaign'}", "energy=auto", "energy_command=evil")
-    runner.begin(plan)
-    plan = runner.open_folder(tmp_path / "campaign")
+    begin(plan)
+    plan = open_plan(tmp_path / "campaign")
     with pytest.raises(RequestError, match="you have not started or trusted before: energy_command=evil"):
         command_trust.refuse(plan, trusted=False)
     command_trust.note(plan)

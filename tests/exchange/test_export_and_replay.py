@@ -11,8 +11,7 @@ import pytest
 
 from tests import needs
 from tests.command_line import train_bench
-from tests.fake_campaigns import Diary, FakeLauncher, laid_out, make
-from train_bench.campaign import attempts, runner
+from tests.fake_campaigns import Diary, FakeLauncher, begin, laid_out, make, open_plan, run_all
 from train_bench.cli.commands import replay as command
 from train_bench.compare.comparison import Comparison, Ratio
 from train_bench.compare.design import ANY
@@ -22,6 +21,8 @@ from train_bench.exchange import crate, export, replay
 from train_bench.judge import rcp
 from train_bench.plan import discover
 from train_bench.plan.plan import as_json
+from train_bench.plan.provenance import ran_with
+from train_bench.plan.run_config import TRAITS
 from train_bench.rules import ruleset
 from train_bench.run import system
 
@@ -35,8 +36,8 @@ def exported(tmp_path_factory):
     plan = replace(plan, points_digest=rcp.digest(rcp.load(rules, discover.rcp_folders())))
     (scratch / "data").mkdir()
     (scratch / "data" / "images.npy").write_bytes(b"images")
-    runner.begin(plan)
-    runner.run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
+    begin(plan)
+    run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
     machine = system.describe() | {"threads_per_rank": 2}
     files.write_json(scratch / "campaign" / "system.json", machine)
     export.export(plan, scratch / "campaign.zip", None)
@@ -54,7 +55,7 @@ def planned(read, tmp_path):
 
 def rows(read, tmp_path):
     """Verdicts by what they are about."""
-    return {row.what: row.verdict for row in replay.table(read, planned(read, tmp_path))}
+    return {row.what: row.verdict for row in replay.table(read, planned(read, tmp_path).plan)}
 
 
 def changed(read, name, change):
@@ -178,7 +179,7 @@ def test_croissant_tasks_has_the_benchmark_as_a_problem_that_the_campaign_solves
 
 
 def test_an_unfinished_campaign_and_one_of_another_environment_are_not_exported(exported, tmp_path):
-    plan = runner.open_folder(exported.parent / "campaign")
+    plan = open_plan(exported.parent / "campaign")
     with pytest.raises(RequestError, match="exists; choose another file"):
         export.export(plan, exported, None)
     other = replace(plan, software={**plan.software, "packages": {"torch": "1.0"}})
@@ -193,7 +194,7 @@ def test_a_campaign_whose_ranks_did_not_say_what_it_ran_on_is_not_exported(expor
     folder = shutil.copytree(exported.parent / "campaign", tmp_path / "campaign")
     files.write_json(folder / "system.json", {"platform": "mine"})
     with pytest.raises(RequestError, match=r"system.json has no list of accelerators"):
-        export.export(runner.open_folder(folder), tmp_path / "file.zip", None)
+        export.export(open_plan(folder), tmp_path / "file.zip", None)
 
 
 def test_on_the_same_machine_nothing_differs_that_matters(read, tmp_path):
@@ -246,15 +247,33 @@ def test_what_differs_is_named_with_whether_it_matters(read, tmp_path, file, cha
 
 def test_data_that_are_not_here_are_said_to_be_missing(read, tmp_path):
     plan = replay.planned(read, tmp_path / "again", tmp_path / "nowhere")
-    (row,) = (row for row in replay.table(read, plan) if row.what == "data")
+    (row,) = (row for row in replay.table(read, plan.plan) if row.what == "data")
     assert (row.now, row.verdict) == ("not prepared here", replay.DIFFERS)
+
+
+@pytest.mark.parametrize("name", [name for name, traits in TRAITS.items() if traits.program])
+def test_no_program_of_a_file_is_started_by_its_replay(read, tmp_path, name):
+    """Every option that names a program, those to come among them."""
+    in_jobs = TRAITS[name].in_jobs
+
+    def name_a_program(told):
+        value = {"argv": ["nc", "evil"], "cwd": "/"} if name == "command" else "nc evil"
+        told["plan"]["shared" if in_jobs else "request"][name] = value
+
+    read = changed(read, "spec.json", name_a_program)
+    if name == "command":
+        with pytest.raises(RequestError, match="the file does not include the program"):
+            planned(read, tmp_path)
+        return
+    campaign = planned(read, tmp_path)
+    assert (getattr(campaign.first, name) if in_jobs else campaign.plan.request[name]) is None
 
 
 def test_a_campaign_begins_here_with_the_same_seeds_and_our_own_folders(read, tmp_path):
     plan = planned(read, tmp_path)
     replay.begin(plan)
-    again = runner.open_folder(tmp_path / "again")
-    first = runner.open_folder(read.path.parent / "campaign")
+    again = open_plan(tmp_path / "again")
+    first = open_plan(read.path.parent / "campaign")
     assert [job.seed for job in again.jobs] == [job.seed for job in first.jobs]
     assert again.jobs[0].folder == tmp_path / "again"
     assert again.request["energy_command"] is None
@@ -268,7 +287,7 @@ def test_what_was_interrupted_goes_on_to_its_comparison_whatever_its_folder_is_c
 ):
     plan = replay.planned(read, tmp_path / name, exported.parent / "data")
     replay.begin(plan)
-    runner.run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
+    run_all(plan.plan, FakeLauncher(), Diary(), retry_failed=False)
     words = [str(exported), "--to", str(tmp_path / name), "--data-dir", str(exported.parent / "data")]
     command.main(words)
     assert "samples to the target 1.000 times" in capsys.readouterr().out
@@ -438,12 +457,12 @@ def test_the_campaign_of_a_program_is_exported_with_the_ranks_that_ran(exported,
     program = tmp_path / "trainer.py"
     program.write_text("train()\n")
     folder = shutil.copytree(exported.parent / "campaign", tmp_path / "campaign")
-    plan = runner.open_folder(folder)
+    plan = open_plan(folder)
     of_user = make(f"command='python {program}'").jobs[0].command
     plan = replace(
         plan,
         jobs=[replace(job, command=of_user) for job in plan.jobs],
-        software=attempts.ran_with(plan.reference, "", of_user)["software"],
+        software=ran_with(plan.reference, "", of_user)["software"],
     )
     files.write_json(folder / "plan.json", as_json(plan))
     ran = {"key": "program_ranks", "value": {"ranks": 2, "hosts": 1, "devices": ["cpu"]}}

@@ -10,8 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tests.command_line import typed
-from tests.fake_campaigns import FakeLauncher, make
-from train_bench.campaign import runner
+from tests.fake_campaigns import FakeLauncher, begin, make, open_plan, run_all
 from train_bench.core import files, software
 from train_bench.errors import RequestError
 from train_bench.exchange import export, package
@@ -49,7 +48,7 @@ def campaign(tmp_path_factory):
         plan = make(f"output={scratch / 'campaign'}", "seed=1", f"data_dir={scratch / 'data'}")
         program = command.program(command.read("python my.py", (), scratch))
         plan = replace(plan, software={**plan.software, "tried": program})
-        runner.begin(plan)
+        begin(plan)
         said = []
         tracker = Tracking(
             "tensorboard",
@@ -70,14 +69,14 @@ def campaign(tmp_path_factory):
         plan = replace(plan, software={**plan.software, "tried_in_a_checkout": program})
         files.write_json(plan.jobs[0].folder / "plan.json", as_json(plan))
         files.write_json(plan.jobs[0].folder / "system.json", system.describe() | {"platform": "a machine"})
-        runner.run_all(plan, FakeLauncher(), Observers([tracker]), retry_failed=False)
+        run_all(plan, FakeLauncher(), Observers([tracker]), retry_failed=False)
     return plan.jobs[0].folder
 
 
 def published(folder, to):
     """Everything that is made of a campaign to be shown or given away."""
     to.mkdir()
-    plan = runner.open_folder(folder)
+    plan = open_plan(folder)
     export.export(plan, to / "export.zip", None)
     zipfile.ZipFile(to / "export.zip").extractall(to / "unpacked")
     typed("report", str(folder), "--to", str(to / "page.html"))
@@ -184,7 +183,7 @@ def test_a_plan_with_a_secret_in_it_is_not_exported(earlier, tmp_path):
     with pytest.raises(
         RequestError, match=r"plan\.json holds what looks like a secret .request\.energy_command"
     ):
-        export.export(runner.open_folder(earlier), tmp_path / "file.zip", None)
+        export.export(open_plan(earlier), tmp_path / "file.zip", None)
     assert not (tmp_path / "file.zip").exists()
 
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import pytest
 
 from tests import needs
-from tests.fake_campaigns import make
+from tests.fake_campaigns import begin, make
 from tests.sandbox import ROOT
-from train_bench.campaign import runner
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def several(tmp_path):
     """A campaign over two hosts that was begun."""
     hosts = ("launcher=torchrun", "launcher.nodes=2", "launcher.master_addr=10.0.0.1")
     plan = make(f"output={tmp_path / 'campaign'}", "seed=1", *hosts)
-    runner.begin(plan)
+    begin(plan)
     return plan.jobs[0].folder
 
 

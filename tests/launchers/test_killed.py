@@ -9,8 +9,7 @@ import pytest
 
 from tests import needs
 from tests.campaign.test_rank_failures import planned, processes_of, run, signal_rank
-from train_bench.campaign import runner
-from train_bench.plan import discover
+from train_bench.campaign.opened import Campaign
 
 pytestmark = pytest.mark.full
 
@@ -28,7 +27,7 @@ def shared_memory():
 
 
 def launcher_of(plan):
-    return discover.launcher(runner.launcher_config(plan))
+    return Campaign.of(plan).launcher
 
 
 @pytest.mark.parametrize("launcher", needs.launchers(OTHERS))

@@ -106,11 +106,10 @@ def test_the_index_is_that_of_the_file(tmp_path):
     assert read_record(path, MINI)[0].index == 12
 
 
-@pytest.mark.parametrize("name", ["exit.json", "ending.json"])
-def test_a_campaigns_deaths_are_part_of_the_record_under_the_earlier_name_of_the_file_too(tmp_path, name):
+def test_a_campaigns_deaths_are_part_of_the_record(tmp_path):
     path = tmp_path / "result_0.txt"
     path.write_text("")
-    ended = tmp_path / "ranks" / "run_0" / name
+    ended = tmp_path / "ranks" / "run_0" / "exit.json"
     ended.parent.mkdir(parents=True)
     ended.write_text('{"exit_code": 1, "deaths": ["rank 1 killed by SIGKILL"]}')
     assert read_record(path, MINI)[0].deaths == ("rank 1 killed by SIGKILL",)

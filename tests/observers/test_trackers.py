@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fake_campaigns import FakeLauncher, judged, make
-from train_bench.campaign import runner
+from tests.fake_campaigns import FakeLauncher, begin, judged, make, run_all
 from train_bench.errors import LaunchError, RequestError
 from train_bench.forecast.live import Forecast, Interval
 from train_bench.observers.observer import Observers
@@ -37,7 +36,7 @@ def tracking(plan, name, said, *, limit=300, **more):
 def tracked(tmp_path_factory):
     """A campaign of five runs, interrupted by a dead run and continued, that both trackers saw."""
     plan = make(f"output={tmp_path_factory.mktemp('tracked') / 'campaign'}", "seed=1")
-    runner.begin(plan)
+    begin(plan)
     said = []
     run(plan, [tracking(plan, "tensorboard", said)], FakeLauncher(run_2="killed"), dies=True)
     run(plan, [tracking(plan, name, said) for name in ("wandb", "tensorboard")], FakeLauncher())
@@ -47,7 +46,7 @@ def tracked(tmp_path_factory):
 
 def run(plan, watchers, launcher, *, dies=False):
     try:
-        runner.run_all(plan, launcher, Observers(watchers), retry_failed=not dies)
+        run_all(plan, launcher, Observers(watchers), retry_failed=not dies)
     except LaunchError:
         assert dies
 

@@ -9,9 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.fake_campaigns import make
+from tests.fake_campaigns import begin, make
 from tests.sandbox import ROOT
-from train_bench.campaign import runner
 from train_bench.core import files
 from train_bench.own_trainer import command
 
@@ -25,7 +24,7 @@ def watched(tmp_path):
     def carried(command, *overrides, environ=(), ruleset="mini-1.0"):
         folder = tmp_path / "campaign"
         plan = make(f"output={folder}", f"command='{command}'", "runs=1", "seed=1", *overrides)
-        runner.begin(plan)
+        begin(plan)
         written = files.read_json(folder / "plan.json")
         written["shared"]["config"]["ruleset"] = ruleset
         files.write_json(folder / "plan.json", written)

@@ -9,6 +9,7 @@ import pytest
 from tests.command_line import typed
 from tests.fake_campaigns import laid_out, make
 from train_bench.campaign import command_trust, rank_job
+from train_bench.campaign.opened import Campaign
 from train_bench.core import software
 
 SCRIPT = '#!/bin/sh\nPYTHONPATH={folder}:$PYTHONPATH exec {python} "$@"\n'
@@ -99,9 +100,9 @@ def test_what_is_no_interpreter_of_ranks_here_is_refused(words, why, tmp_path):
 
 def test_a_foreign_plan_starts_no_interpreter_of_its_own(other_environment, tmp_path):
     plan = make(f"output={tmp_path / 'campaign'}", f"python={other_environment}")
-    assert command_trust.external_effects(plan) == [f"python={other_environment}"]
+    assert command_trust.external_effects(Campaign.of(plan)) == [f"python={other_environment}"]
     printing(other_environment, version=None)  # is not asked
-    rank_job.refuse(plan, "verify")
+    rank_job.refuse(Campaign.of(plan), "verify")
 
 
 @pytest.mark.full

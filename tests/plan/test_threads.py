@@ -4,13 +4,12 @@ import importlib.util
 import json
 import os
 from dataclasses import replace
-from types import SimpleNamespace
 
+import cattrs
 import pytest
 
 from tests.command_line import typed
 from tests.fake_campaigns import make
-from train_bench.campaign import runner
 from train_bench.own_trainer import command
 from train_bench.plan import discover, process
 from train_bench.run import system
@@ -112,7 +111,8 @@ def test_a_program_of_the_users_own_sees_the_threads_that_its_plan_has(
 
 def program_environment(job):
     """Variables of the program, as the process that watches one rank makes them from those that the launcher gives."""
-    launcher = discover.launcher(runner.launcher_config(SimpleNamespace(jobs=[job], launcher=job.launcher)))
+    config = cattrs.structure(job.launcher_config, discover.launcher_config(job.launcher))
+    launcher = discover.launcher(config)
     environ = os.environ | launcher.launch(job, process.rank_argv(job)).env
     if job.launcher != "inline" and "OMP_NUM_THREADS" not in environ:
         environ["OMP_NUM_THREADS"] = "1"  # torchrun's own default for several ranks

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.fake_campaigns import make
-from train_bench.campaign import rank_job, runner
+from train_bench.campaign import data, rank_job
+from train_bench.campaign.opened import Campaign
 from train_bench.core import files
 from train_bench.core.job import RANK_MODULES
 
@@ -22,7 +23,7 @@ def profiled(tmp_path, monkeypatch):
     def answer(fault, beside=1):
         ranks = ("launcher=torchrun", "launcher.nproc_per_node=2", "launcher.threads_per_rank=1")
         planned = make(*ranks, "seed=1", f"data_dir={tmp_path / 'data'}")
-        runner.prepare_data(planned)
+        data.prepare(Campaign.of(planned))
         options = {
             "steps": 8,
             "rounds": 2,

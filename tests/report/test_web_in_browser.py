@@ -5,11 +5,11 @@ from contextlib import ExitStack
 import pytest
 
 from tests.cli.commands.test_web import served
-from tests.fake_campaigns import Diary, FakeLauncher, make
+from tests.fake_campaigns import Diary, FakeLauncher, begin, make, run_all
 from tests.judge import campaigns
 from tests.judge.published.test_round_review import Entry, text_for_truth
 from tests.report import pages
-from train_bench.campaign import lock, runner
+from train_bench.campaign import lock
 from train_bench.report.page import live
 
 pytestmark = pytest.mark.full
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.full
 def plan(tmp_path):
     """A campaign of which one run is finished."""
     plan = make(f"output={tmp_path / 'results' / 'campaign'}", "seed=1")
-    runner.begin(plan)
-    runner.run_all(plan, FakeLauncher(), Diary(), retry_failed=False, only=[0])
+    begin(plan)
+    run_all(plan, FakeLauncher(), Diary(), retry_failed=False, only=[0])
     return plan
 
 
@@ -48,7 +48,7 @@ def test_a_campaign_is_seen_as_it_goes_on_to_its_end(visit, plan, tmp_path, monk
         rows.nth(3).wait_for()
         job.partial_log.unlink()
         running.close()
-        runner.run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
+        run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
         page.reload()
         page.locator(".verdict").wait_for()
         assert page.locator("#entry-0-runs tbody tr").count() == 5

@@ -10,9 +10,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tests.fake_campaigns import make
+from tests.fake_campaigns import begin, make
 from tests.run.fakes import OneRank, TracedRanks, job
-from train_bench.campaign import runner
 from train_bench.core import plugins
 from train_bench.core.job import plan_digest
 from train_bench.errors import LaunchError
@@ -49,7 +48,7 @@ def test_what_befalls_a_rank_after_its_result_is_whole_takes_nothing_away(tmp_pa
 @pytest.mark.full
 def test_a_rank_that_cannot_join_says_why_where_its_parent_looks(tmp_path):
     planned = make(f"output={tmp_path / 'campaign'}", "runs=1", "seed=1", "launcher=slurm")
-    runner.begin(planned)
+    begin(planned)
     arguments = ["-m", "train_bench.run.rank", str(tmp_path / "campaign" / "plan.json"), "0"]
     of_slurm = {"TRAIN_BENCH_STARTER": "srun", "SLURM_NTASKS": "3", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
     ended = subprocess.run(

@@ -10,7 +10,8 @@ from tests import needs
 from tests.command_line import train_bench, wait_for
 from tests.sandbox import ROOT
 from train_bench.cli import sweep
-from train_bench.launchers.slurm.hostlist import expand
+from train_bench.errors import LaunchError
+from train_bench.launchers.slurm.agent import expand
 from train_bench.report.sweep import outcome
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
@@ -203,6 +204,14 @@ def test_systems_on_two_partitions_are_evaluated_by_one_command_at_the_same_time
     assert "rack1" in history and "rack2" in history
 
 
-@pytest.mark.parametrize("hostlist", ["r[1-2]n[08-10],x", "a[1-2]b[3-4]c[5-6]", "n[1-003]"])
-def test_slurm_itself_writes_a_list_of_hosts_out_alike(hostlist):
-    assert slurm("scontrol", "show", "hostnames", hostlist).split() == expand(hostlist)
+@pytest.mark.parametrize(
+    ("hostlist", "hosts"),
+    [("r[1-2]n[08-10],x", "r1n08 r1n09 r1n10 r2n08 r2n09 r2n10 x"), ("n[1-003]", "n1 n2 n3"), ("n1", "n1")],
+)
+def test_a_list_of_hosts_is_written_out_by_slurm(hostlist, hosts):
+    assert expand(hostlist) == hosts.split()
+
+
+def test_text_that_is_no_list_of_hosts_is_refused():
+    with pytest.raises(LaunchError, match="'n\\[2-1\\]' cannot be expanded by `scontrol show hostnames`"):
+        expand("n[2-1]")

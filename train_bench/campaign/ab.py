@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from train_bench.campaign import runner, start
+from train_bench.campaign import refusals, start
+from train_bench.campaign.opened import Campaign
 from train_bench.core import files
 from train_bench.core.job import Job
 from train_bench.errors import Interrupted, LaunchError, RequestError
-from train_bench.plan import discover
-from train_bench.plan.plan import Plan
 from train_bench.plan.request import Request
 
 SIDES = ("a", "b")
@@ -51,11 +50,11 @@ def to_compare(paths: Sequence[Path]) -> list[Path]:
     return list(paths)
 
 
-def refuse(a: Plan, b: Plan) -> None:
+def refuse(a: Campaign, b: Campaign) -> None:
     """Raise `RequestError` if the times of the two cannot be compared."""
     for what, one, other in (
-        ("benchmark", a.benchmark, b.benchmark),
-        ("target", a.jobs[0].target, b.jobs[0].target),
+        ("benchmark", a.plan.benchmark, b.plan.benchmark),
+        ("target", a.first.target, b.first.target),
     ):
         if one != other:
             raise RequestError(
@@ -86,35 +85,33 @@ def take_turns(
             campaign.close()
 
 
-def begin_or_resume(request: Request, warn: Callable[[str], None]) -> tuple[Path, list[Plan]]:
-    """Begin two new campaigns, or resume two; returns their plans and the folder that holds them."""
+def begin_or_resume(request: Request, warn: Callable[[str], None]) -> tuple[Path, list[Campaign]]:
+    """Begin two new campaigns, or resume two; returns them and the folder that holds them."""
     config = request.config
     if config.resume is not None:
         request.refuse_other_overrides()
         folder = files.resolved(Path(config.resume))
         return folder, [start.reopen(path, trusted=config.trust, warn=warn) for path in folders(folder)]
     assert request.against is not None
-    both = [start.plan_of(request), start.plan_of(request.against)]
+    both = [Campaign.planned(request), Campaign.planned(request.against)]
     refuse(*both)
-    for planned in both:
-        _refuse_other_machines(planned)
-    folder = both[0].jobs[0].folder
-    plans = [_moved(planned, path) for planned, path in zip(both, folders(folder), strict=True)]
-    for planned in plans:
-        start.refuse_here(planned)
-    for planned in plans:
-        start.begin(planned)
-    return folder, plans
+    folder = both[0].folder
+    sides = [_moved(campaign, path) for campaign, path in zip(both, folders(folder), strict=True)]
+    for campaign in sides:
+        refusals.refuse(campaign, [_other_machines, *refusals.REFUSALS])
+    for campaign in sides:
+        start.begin(campaign)
+    return folder, sides
 
 
-def _refuse_other_machines(planned: Plan) -> None:
-    config = runner.launcher_config(planned)
-    if config.joining or discover.batch(config) is not None:
-        raise RequestError(
-            f"against= alternates on this machine only, but launcher={planned.launcher} uses other hosts; choose "
+def _other_machines(campaign: Campaign) -> Iterator[str]:
+    if campaign.launcher_config.joining or campaign.queue is not None:
+        yield (
+            f"against= alternates on this machine only, but launcher={campaign.plan.launcher} uses other hosts; choose "
             f"launcher=inline or torchrun on one host."
         )
 
 
-def _moved(planned: Plan, folder: Path) -> Plan:
-    return replace(planned, jobs=tuple(replace(job, folder=folder) for job in planned.jobs))
+def _moved(campaign: Campaign, folder: Path) -> Campaign:
+    jobs = tuple(replace(job, folder=folder) for job in campaign.jobs)
+    return replace(campaign, plan=replace(campaign.plan, jobs=jobs))

@@ -12,12 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from train_bench.core import files, software
-from train_bench.core.git import revision, revision_of_folder
-from train_bench.core.job import Command, Job
+from train_bench.core import files
+from train_bench.core.job import Job
 from train_bench.core.secret_filter import redacted
 from train_bench.judge.checks.campaign_checks import DIED, FINISHED, INTERRUPTED
-from train_bench.plan import command, discover, interpreter
+from train_bench.plan.provenance import ran_with
 
 
 @contextmanager
@@ -49,24 +48,6 @@ def attempt(
         path,
         state | {"ended": _now(), "outcome": outcome, "deaths": [*map(redacted, died)]} | dict(witnessed()),
     )
-
-
-def ran_with(
-    reference: str, ruleset_digest: str, of_user: Command | None, python: str | None = None
-) -> dict[str, Any]:
-    """Software and rules of a run that starts now, by the names that a plan has for them. `python` is another
-    interpreter for its ranks."""
-    described = software.describe() if python is None else interpreter.describe(python)
-    folder = discover.source_of(reference)
-    if folder is not None:
-        described["reference"] = {
-            "folder": str(folder),
-            "digest": software.digest_of_reference(folder),
-            "revision": revision_of_folder(folder),
-        }
-    if of_user is not None:
-        described["program"] = command.program(of_user)
-    return {"revision": revision(discover.ROOT), "ruleset_digest": ruleset_digest, "software": described}
 
 
 def _numbers(folder: Path) -> Iterator[tuple[int, int]]:

@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,25 +27,17 @@ POLL_SECONDS, LONGEST_POLL_SECONDS = 2.0, 30.0
 SILENCE_SECONDS = 300.0
 
 
-def check(batch: Batch) -> None:
-    """Refuse before anything is written or started if nothing can be submitted, or if the present allocation is too
-    small."""
+def unreachable(batch: Batch) -> Iterator[str]:
+    """Reason that nothing can be submitted from here, or that the present allocation is too small."""
     if batch.inside(os.environ):
         reason = batch.refuse_allocation(os.environ)
         if reason is not None:
-            raise RequestError(reason)
+            yield reason
     elif shutil.which(batch.needs) is None:
-        raise RequestError(
+        yield (
             f"The command {batch.needs} is not installed here; run this on a login node, or choose another "
             "launcher."
         )
-
-
-def refuse_job(batch: Batch, job: Job) -> None:
-    """Raise `RequestError` for a run that would lack in the queue what it was requested with."""
-    reason = batch.refuse_job(job)
-    if reason is not None:
-        raise RequestError(reason)
 
 
 def hand_over(

@@ -5,62 +5,60 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from train_bench.core import begun_plans, files, plugins
-from train_bench.core.job import Job, plan_digest
+from train_bench.campaign.opened import Campaign
+from train_bench.core import begun_plans, files
+from train_bench.core.job import Command, Job, plan_digest
 from train_bench.energy import meter
 from train_bench.errors import RequestError
 from train_bench.observers.tracking import NONE
-from train_bench.plan import discover
-from train_bench.plan.plan import Plan, as_json
+from train_bench.plan.plan import as_json
+from train_bench.plan.run_config import TRAITS
 
 HARMLESS = ("name", "nodes", "nproc_per_node", "threads_per_rank")
 """Options of every launcher; the effect on hosts and ranks is stated without them."""
 
 
-def note(plan: Plan) -> None:
+def note(campaign: Campaign) -> None:
     """Remember the plan of a campaign that this user begins, if it has external effects or a benchmark outside of
     train_bench. Where it cannot be remembered, resuming requires trust."""
-    digest = plan_digest(as_json(plan))
-    if external_effects(plan):
+    digest = plan_digest(as_json(campaign.plan))
+    if external_effects(campaign):
         begun_plans.remember(begun_plans.TRUSTED, digest)
-    if plan.jobs[0].reference_folder is not None:
+    if campaign.first.reference_folder is not None:
         begun_plans.remember(begun_plans.BEGUN, digest)
 
 
-def refuse(plan: Plan, *, trusted: bool) -> None:
+def refuse(campaign: Campaign, *, trusted: bool) -> None:
     """Raise `RequestError`, which shows the external effects, for a campaign that this user has not begun. One that is
     `trusted` now is remembered."""
-    effects = external_effects(plan)
-    digest = _digest(plan.jobs[0].folder)
+    effects = external_effects(campaign)
+    digest = _digest(campaign.folder)
     if not effects or begun_plans.is_remembered(begun_plans.TRUSTED, digest):
         return
     if not trusted:
         raise RequestError(
-            f"The campaign in {plan.jobs[0].folder} reaches beyond this process in a way that you have not started or "
+            f"The campaign in {campaign.folder} reaches beyond this process in a way that you have not started or "
             f"trusted before: {', and '.join(effects)}. Add trust=true to allow it."
         )
     begun_plans.remember(begun_plans.TRUSTED, digest)
 
 
-def external_effects(plan: Plan) -> list[str]:
+def external_effects(campaign: Campaign) -> list[str]:
     """Effects of a plan outside the ranks of one host, for display: the programs that it starts, its launcher's queue,
     hosts, ranks and options, caches of this host, and trackers."""
-    job, request = plan.jobs[0], plan.request
-    effects = [] if job.command is None else [f"{shlex.join(job.command.argv)} (in {job.command.cwd})"]
-    if job.python is not None:
-        effects.append(f"python={job.python}")
-    effects += _energy_effects(plan)
-    effects += launcher_effects(plan)
+    job, request = campaign.first, campaign.plan.request
+    effects = [*_programs(campaign)]
+    effects += (effect for effect in _energy_effects(campaign) if effect not in effects)
+    effects += launcher_effects(campaign)
     effects += _process_effects(job)
     if job.drop_caches:
-        by = "" if job.drop_caches_command is None else f" by {job.drop_caches_command}"
-        effects.append(f"drop_caches=true{by}")
+        effects.append("drop_caches=true")
     tracking = request.get("tracking") or NONE
     if tracking not in (NONE, [NONE]):
         online = ", tracking_online=true" if request.get("tracking_online") else ""
@@ -68,11 +66,22 @@ def external_effects(plan: Plan) -> list[str]:
     return effects
 
 
-def refuse_launcher(plan: Plan, work: str) -> None:
+def _programs(campaign: Campaign) -> Iterator[str]:
+    """Programs that the plan names: every option that has one."""
+    for name, traits in TRAITS.items():
+        if traits.program:
+            value = getattr(campaign.first, name) if traits.in_jobs else campaign.plan.request.get(name)
+            if isinstance(value, Command):
+                yield f"{shlex.join(value.argv)} (in {value.cwd})"
+            elif value is not None:
+                yield f"{name}={value}"
+
+
+def refuse_launcher(campaign: Campaign, work: str) -> None:
     """Raise `RequestError` for `work` that would start ranks by the launcher of a campaign that this user has not
     begun or trusted."""
     remedy = "Name the launcher here, for example launcher=inline."
-    _refuse_untrusted(f"{work} would start ranks", launcher_effects(plan), plan.jobs[0].folder, remedy)
+    _refuse_untrusted(f"{work} would start ranks", launcher_effects(campaign), campaign.folder, remedy)
 
 
 def refuse_processes(job: Job, work: str) -> None:
@@ -81,10 +90,10 @@ def refuse_processes(job: Job, work: str) -> None:
     _refuse_untrusted(f"{work} would start processes", _process_effects(job), job.folder)
 
 
-def refuse_energy(plan: Plan, work: str) -> None:
+def refuse_energy(campaign: Campaign, work: str) -> None:
     """Raise `RequestError` for `work` that would start the energy command of a campaign that this user has not begun or
     trusted, or wait for its idle measurement, and for energy options that are none."""
-    _refuse_untrusted(f"{work} would measure energy", _energy_effects(plan), plan.jobs[0].folder)
+    _refuse_untrusted(f"{work} would measure energy", _energy_effects(campaign), campaign.folder)
 
 
 def _refuse_untrusted(work: str, effects: Sequence[str], folder: Path, remedy: str | None = None) -> None:
@@ -101,9 +110,9 @@ def _refuse_untrusted(work: str, effects: Sequence[str], folder: Path, remedy: s
         )
 
 
-def _energy_effects(plan: Plan) -> list[str]:
+def _energy_effects(campaign: Campaign) -> list[str]:
     """Energy command, and an idle measurement that takes longer than the default."""
-    wished = meter.parse_options(plan.request)
+    wished = meter.parse_options(campaign.plan.request)
     if wished is None:
         return []
     effects = [] if wished.command is None else [f"energy_command={wished.command}"]
@@ -112,16 +121,14 @@ def _energy_effects(plan: Plan) -> list[str]:
     return effects
 
 
-def launcher_effects(plan: Plan) -> list[str]:
+def launcher_effects(campaign: Campaign) -> list[str]:
     """The launcher with its options, if it starts more than one rank on this host."""
-    job = plan.jobs[0]
-    given = _given_options(plan)
-    shipped = plugins.launchers()[plan.launcher].shipped
-    if job.world_size == 1 and shipped and not given and not discover.has_queue(plan.launcher):
+    job, given = campaign.first, _given_options(campaign)
+    if job.world_size == 1 and campaign.launcher_is_shipped and not given and campaign.queue is None:
         return []
     options = f" ({', '.join(given)})" if given else ""
-    queue = " in its queue" if discover.has_queue(plan.launcher) else ""
-    return [f"launcher={plan.launcher} with {job.world_size} rank(s) on {job.nodes} host(s){queue}{options}"]
+    queue = "" if campaign.queue is None else " in its queue"
+    return [f"launcher={job.launcher} with {job.world_size} rank(s) on {job.nodes} host(s){queue}{options}"]
 
 
 def _process_effects(job: Job) -> list[str]:
@@ -138,10 +145,10 @@ def _loader_processes(config: Mapping[str, Any]) -> int:
     return max([own if isinstance(own, int) else 0, *inside])
 
 
-def _given_options(plan: Plan) -> list[str]:
+def _given_options(campaign: Campaign) -> list[str]:
     """Options of the plan's launcher that differ from its defaults."""
-    options, given = plan.jobs[0].launcher_config, []
-    for field in fields(discover.launcher_config(plan.launcher)):
+    options, given = campaign.first.launcher_config, []
+    for field in fields(campaign.launcher_config):
         default = field.default if field.default_factory is MISSING else field.default_factory()
         value = options.get(field.name, default)
         if field.name not in HARMLESS and value != _as_written(default):

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from train_bench.campaign import command_trust, hosts, lock, preflight, runner
+from train_bench.campaign import command_trust, data, hosts, lock, refusals, runner
 from train_bench.campaign.failures import deaths
+from train_bench.campaign.opened import Campaign
 from train_bench.core import files, host_clocks
 from train_bench.core.address import refuse_address
 from train_bench.core.job import Job
@@ -20,8 +21,7 @@ from train_bench.energy.meter import Meter
 from train_bench.errors import LaunchError, LogError, RequestError, UnknownName
 from train_bench.launcher import Death, Launcher, LauncherConfig
 from train_bench.observers.limits import RunWatchdog
-from train_bench.plan import discover, process
-from train_bench.plan.plan import Plan
+from train_bench.plan import process
 
 TRUST = "trust=true"
 
@@ -41,44 +41,42 @@ def take_part(folder: Path, overrides: Sequence[str], tell: Callable[[str], None
     limit.
     """
     _wait_for_plan(folder, tell)
-    plan = runner.open_folder(folder)
-    host, changes = _which(plan, [override for override in overrides if override != TRUST])
-    command_trust.refuse(plan, trusted=TRUST in overrides)
-    preflight.refuse_missing_packages(plan.jobs[0])
-    config = runner.launcher_config(plan, **changes)
-    preflight.refuse_launcher(config)
-    launcher = discover.launcher(config)
+    campaign = Campaign.open(folder)
+    host, changes = _which(campaign, [override for override in overrides if override != TRUST])
+    command_trust.refuse(campaign, trusted=TRUST in overrides)
+    campaign = Campaign.of(campaign.plan, **changes)
+    refusals.refuse(campaign, refusals.TO_CONTINUE)
     with lock.held(folder / "ranks" / f"host_{host}.lock", f"The part of host {host} in {folder}"):
-        _prepare_data(plan)
-        read = runner.meter(plan, tell, host=host)
+        _prepare_data(campaign)
+        read = runner.meter(campaign, tell, host=host)
         read.begin()
         try:
-            return _follow(plan, launcher, host, tell, read)
+            return _follow(campaign, host, tell, read)
         finally:
             read.end()
 
 
-def _follow(plan: Plan, launcher: Launcher, host: int, tell: Callable[[str], None], read: Meter) -> bool:
+def _follow(campaign: Campaign, host: int, tell: Callable[[str], None], read: Meter) -> bool:
     """Carry out this host's part of every run that host 0 announces."""
     good, done = True, set[str]()
-    begun = plan.jobs[0].folder / "ranks" / f"host_{host}.json"
+    begun = campaign.folder / "ranks" / f"host_{host}.json"
     last = files.read_json(begun) if begun.exists() else None
     before = last.get("launch") if isinstance(last, dict) else None
     while True:
-        said = _next(plan.jobs[0], done, before)
+        said = _next(campaign.first, done, before)
         if said is None:
             return good
         done.add(said["launch"])
         files.write_json(begun, said)
-        if said["run"] >= len(plan.jobs):
+        if said["run"] >= len(campaign.jobs):
             raise LogError(
-                f"{plan.jobs[0].folder / 'hosts.json'} announces run {said['run']}, and the plan has {len(plan.jobs)} "
+                f"{campaign.folder / 'hosts.json'} announces run {said['run']}, and the plan has {len(campaign.jobs)} "
                 "runs; start the campaign again on host 0."
             )
-        job = plan.jobs[said["run"]]
-        name = f"host {host}, run {job.index + 1} of {len(plan.jobs)}"
+        job = campaign.jobs[said["run"]]
+        name = f"host {host}, run {job.index + 1} of {len(campaign.jobs)}"
         tell(f"{name}: starting")
-        died = _carry_out(job, launcher, host, said)
+        died = _carry_out(job, campaign.launcher, host, said)
         if read.reads and not died:
             read.run_over(job, *_timed(job), ahead_ms=host_clocks.ahead_ms(job, platform.node()))
         tell(f"{name}: {'; '.join(str(death) for death in died) or 'finished'}")
@@ -93,14 +91,13 @@ def _timed(job: Job) -> tuple[int | None, int | None]:
     return timed
 
 
-def _prepare_data(plan: Plan) -> None:
+def _prepare_data(campaign: Campaign) -> None:
     """Prepare the data of this host, in the user's own cache folder alone: the plan may be anybody's file, and does
     not decide where this host writes."""
-    folder = Path(str(plan.jobs[0].config["data_dir"]))
-    if folder.is_relative_to(discover.cache().resolve()):
-        runner.prepare_data(plan)
+    if campaign.data_in_cache:
+        data.prepare(campaign)
     else:
-        runner.refuse_missing_data(plan)
+        data.refuse_missing(campaign)
 
 
 def _wait_for_plan(folder: Path, tell: Callable[[str], None]) -> None:
@@ -124,9 +121,9 @@ def _wait_for_plan(folder: Path, tell: Callable[[str], None]) -> None:
         time.sleep(hosts.POLL_SECONDS)
 
 
-def _which(plan: Plan, overrides: Sequence[str]) -> tuple[int, dict[str, str]]:
+def _which(campaign: Campaign, overrides: Sequence[str]) -> tuple[int, dict[str, str]]:
     """Number of this host, and its changes of the launcher's configuration."""
-    config = runner.launcher_config(plan)
+    plan, config = campaign.plan, campaign.launcher_config
     if not config.joining:
         raise RequestError(
             f"The plan has launcher={plan.launcher} on hosts that need not join; train-bench join is for "

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from train_bench.campaign.opened import Campaign
 from train_bench.core import files
 from train_bench.core.job import KEPT_WEIGHTS, WEIGHTS, Job
 from train_bench.errors import RequestError
 from train_bench.logs.log import Log
 from train_bench.logs.record import RunRecord, read_record
-from train_bench.plan.plan import Plan
-from train_bench.rules import ruleset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,41 +28,41 @@ class Kept:
     logged: Mapping[str, float]
 
 
-def kept_runs(plan: Plan) -> list[Kept]:
+def kept_runs(campaign: Campaign) -> list[Kept]:
     """Every run with a log, whose weights are held against it. Raises `RequestError` where weights are missing, changed
     or without a finite quality."""
-    return [_kept(plan, job) for job in _finished(plan)]
+    return [_kept(campaign, job) for job in _finished(campaign)]
 
 
-def kept_run(plan: Plan, index: int) -> Kept:
+def kept_run(campaign: Campaign, index: int) -> Kept:
     """One run, as `kept_runs` has it; the weights of others are not read. Raises as it does, and for a run without a
     log."""
-    finished = {job.index: job for job in _finished(plan)}
+    finished = {job.index: job for job in _finished(campaign)}
     if index not in finished:
         raise RequestError(
-            f"{plan.jobs[0].folder} has no finished run {index}; it has {', '.join(map(str, finished))} (--run)."
+            f"{campaign.folder} has no finished run {index}; it has {', '.join(map(str, finished))} (--run)."
         )
-    return _kept(plan, finished[index])
+    return _kept(campaign, finished[index])
 
 
-def _finished(plan: Plan) -> list[Job]:
-    finished = [job for job in plan.jobs if job.result_file.exists()]
+def _finished(campaign: Campaign) -> list[Job]:
+    finished = [job for job in campaign.jobs if job.result_file.exists()]
     if not finished:
         raise RequestError(
-            f"The campaign in {plan.jobs[0].folder} has no result yet; there are no weights of it."
+            f"The campaign in {campaign.folder} has no result yet; there are no weights of it."
         )
     return finished
 
 
-def _kept(plan: Plan, job: Job) -> Kept:
-    record, log = read_record(job.result_file, ruleset.load(plan.ruleset).benchmark(plan.benchmark))
+def _kept(campaign: Campaign, job: Job) -> Kept:
+    record, log = read_record(job.result_file, campaign.rules)
     kept = next((event.value for event in log.events if event.key == KEPT_WEIGHTS), None)
     if not isinstance(kept, Mapping) or not isinstance(kept.get("files"), Mapping) or not kept["files"]:
         why = f": {kept['error']}" if isinstance(kept, Mapping) and "error" in kept else ""
         raise RequestError(
             f"{job.result_file} names no weights{why}; they are kept by a campaign with keep_weights=true."
         )
-    logged = dict(plan.jobs[0].target.quality_of(record.quality).metrics)
+    logged = dict(campaign.first.target.quality_of(record.quality).metrics)
     if any(not math.isfinite(value) for value in logged.values()):
         raise RequestError(
             f"The last evaluation of {job.result_file} gave no number; nothing can be verified."

@@ -10,50 +10,48 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from train_bench.campaign import preflight, runner
+from train_bench.campaign import refusals
 from train_bench.campaign.failures import deaths
+from train_bench.campaign.opened import Campaign
 from train_bench.core import files, rank_messages
 from train_bench.core.job import Job
 from train_bench.errors import LaunchError, RequestError
 from train_bench.observers.limits import RunWatchdog
-from train_bench.plan import discover, process
-from train_bench.plan.plan import Plan, as_json
+from train_bench.plan import process
+from train_bench.plan.plan import as_json
 
 
-def refuse(plan: Plan, work: str) -> None:
-    """Raise `RequestError` if ranks of this plan cannot be started from here for such `work`."""
-    config = runner.launcher_config(plan)
-    batch = discover.batch(config)
-    if plan.jobs[0].command is not None:
+def refuse(campaign: Campaign, work: str) -> None:
+    """Raise `RequestError` if ranks of this campaign cannot be started from here for such `work`."""
+    queue, job = campaign.queue, campaign.first
+    if campaign.program is not None:
         raise RequestError(f"{work} needs a reference; leave command= out.")
-    if config.joining:
+    if campaign.launcher_config.joining:
         raise RequestError(
-            f"{work} starts all processes from here, but launcher={plan.launcher} on {plan.jobs[0].nodes} "
+            f"{work} starts all processes from here, but launcher={job.launcher} on {job.nodes} "
             "hosts needs hosts that join; choose launcher.nodes=1, or a launcher that starts ranks on all "
             "hosts."
         )
-    if batch is not None and not batch.inside(os.environ):
+    if queue is not None and not queue.inside(os.environ):
         raise RequestError(
             f"{work} submits no batch jobs; run it inside an allocation, or choose another launcher."
         )
-    job = replace(plan.jobs[0], python=None)
-    preflight.refuse_missing_packages(job)
-    preflight.refuse_launcher(config)
-    preflight.refuse_ranks(job)
+    here = replace(campaign.with_job(replace(job, python=None)), queue=None)
+    refusals.refuse(here, [*refusals.TO_CONTINUE, refusals.caches, refusals.gpus])
 
 
-def carry_out(plan: Plan, work: str, options: Mapping[str, Any], folder: Path) -> Job:
-    """Start the ranks of the plan's first job in `folder`, which is empty or does not exist, and wait until they
+def carry_out(campaign: Campaign, work: str, options: Mapping[str, Any], folder: Path) -> Job:
+    """Start the ranks of the campaign's first job in `folder`, which is empty or does not exist, and wait until they
     have done their `work`. Returns the job that they got.
 
     Raises `LaunchError` with a sentence that names the dead rank and its cause of death; no process is left then.
     """
-    first = replace(plan.jobs[0], python=None)  # a plan of others does not say what is started
+    first = replace(campaign.first, python=None)  # a plan of others does not say what is started
     job = replace(first, folder=folder.resolve(), index=0, work=work, work_options=options)
     shutil.rmtree(job.ranks_folder, ignore_errors=True)
     rank_messages.make_token(job.ranks_folder)
-    files.write_json(job.folder / "plan.json", as_json(replace(plan, jobs=(job,))))
-    launcher = discover.launcher(runner.launcher_config(plan))
+    files.write_json(job.folder / "plan.json", as_json(campaign.with_job(job).plan))
+    launcher = campaign.launcher
     ended = process.carry_out(
         launcher.launch(job, process.rank_argv(job)), job.ranks_folder, RunWatchdog(job).tick, name=work
     )

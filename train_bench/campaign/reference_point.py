@@ -8,9 +8,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from train_bench.campaign import lock
+from train_bench.campaign.opened import Campaign
 from train_bench.core import files
 from train_bench.core.job import jobs_of
 from train_bench.errors import LogError, RequestError
@@ -18,12 +19,10 @@ from train_bench.judge import rcp as points
 from train_bench.judge.entry import Judgement
 from train_bench.progress import Unit
 
-if TYPE_CHECKING:
-    from train_bench.plan.plan import Plan
 
-
-def refuse(plan: Plan, rcp_folders: Sequence[Path], *, replace: bool, append: bool = False) -> None:
+def refuse(campaign: Campaign, *, replace: bool, append: bool = False) -> None:
     """Refuse reference runs that could not become a point: `RequestError` before any of them is started."""
+    plan, rcp_folders = campaign.plan, campaign.rcp_folders
     if replace and append:
         raise RequestError("replace_point=true and append_point=true exclude each other; leave one out.")
     if plan.changes:

@@ -9,21 +9,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from train_bench.campaign import lock, runner
+from train_bench.campaign import lock
+from train_bench.campaign.opened import Campaign
 from train_bench.core.job import Job, jobs_of
 from train_bench.errors import LogError, TrainBenchError
 from train_bench.forecast import checkpoint_interval
-from train_bench.judge import rcp, summary
+from train_bench.judge import summary
 from train_bench.judge.entry import Judgement
 from train_bench.judge.tree import Judged
 from train_bench.logs import log
 from train_bench.logs.record import RunRecord, read_record
 from train_bench.observers import terminal
 from train_bench.observers.forecast import ForecastObserver
-from train_bench.plan import budget, discover, fault_plan
-from train_bench.plan.plan import Plan
+from train_bench.plan import budget, fault_plan
 from train_bench.report.page.facts import cost_of
-from train_bench.rules import ruleset
 from train_bench.rules.ruleset import BenchmarkRules
 
 
@@ -32,22 +31,21 @@ class Standing:
     """Progress of a campaign: the log of each run so far (None without one), the number of finished runs, whether
     another process carries out more, and the sentence on the missing ones."""
 
-    plan: Plan
+    campaign: Campaign
     records: tuple[RunRecord | None, ...]
     finished: int
     running: bool
     expected: str | None
 
 
-def standing(plan: Plan) -> Standing:
+def standing(campaign: Campaign) -> Standing:
     """Current progress."""
-    rules = ruleset.load(plan.ruleset).benchmark(plan.benchmark)
     return Standing(
-        plan=plan,
-        records=tuple(_record(job, rules) for job in plan.jobs),
-        finished=sum(job.result_file.exists() for job in plan.jobs),
-        running=bool(_running(plan)),
-        expected=_expected(plan),
+        campaign=campaign,
+        records=tuple(_record(job, campaign.rules) for job in campaign.jobs),
+        finished=sum(job.result_file.exists() for job in campaign.jobs),
+        running=bool(_running(campaign)),
+        expected=_expected(campaign),
     )
 
 
@@ -62,7 +60,7 @@ def expected_end(judgement: Judgement) -> str | None:
     if not isinstance(planned, list) or len(judgement.records) >= len(planned):
         return None
     with contextlib.suppress(TrainBenchError):  # a plan of another version, or of somebody else's benchmark
-        return _expected(runner.open_folder(judgement.location.folder))
+        return _expected(Campaign.open(judgement.location.folder))
     return None
 
 
@@ -103,13 +101,11 @@ def scores_as_json(
     }
 
 
-def forecast_observer(planned: Plan, only: Sequence[int] | None = None) -> ForecastObserver:
+def forecast_observer(campaign: Campaign, only: Sequence[int] | None = None) -> ForecastObserver:
     """Observer that forecasts the end of a campaign, or of `only` some of its runs, within the budget of each."""
-    rules = ruleset.load(planned.ruleset).benchmark(planned.benchmark)
-    points = rcp.load(rules, discover.rcp_folders())
-    limit = budget.of(planned.jobs[0])
+    limit = budget.of(campaign.first)
     minutes = None if limit is None else limit.minutes
-    return ForecastObserver(planned.jobs, rules, points, limit_minutes=minutes, only=only)
+    return ForecastObserver(campaign.jobs, campaign.rules, campaign.points, limit_minutes=minutes, only=only)
 
 
 def _record(job: Job, rules: BenchmarkRules) -> RunRecord | None:
@@ -120,18 +116,18 @@ def _record(job: Job, rules: BenchmarkRules) -> RunRecord | None:
     return None
 
 
-def _missing(plan: Plan) -> list[Job]:
-    return [job for job in plan.jobs if not job.result_file.exists()]
+def _missing(campaign: Campaign) -> list[Job]:
+    return [job for job in campaign.jobs if not job.result_file.exists()]
 
 
-def _running(plan: Plan) -> list[Job]:
-    return [job for job in _missing(plan) if lock.is_held(job.ranks_folder.with_suffix(".lock"))]
+def _running(campaign: Campaign) -> list[Job]:
+    return [job for job in _missing(campaign) if lock.is_held(job.ranks_folder.with_suffix(".lock"))]
 
 
-def _expected(plan: Plan) -> str | None:
-    expected = forecast_observer(plan)
-    expected.campaign_started(total=len(plan.jobs), done=0)
-    running = _running(plan)
+def _expected(campaign: Campaign) -> str | None:
+    expected = forecast_observer(campaign)
+    expected.campaign_started(total=len(campaign.jobs), done=0)
+    running = _running(campaign)
     for job in running:
         if job.partial_log.exists():
             expected.run_started(job)
@@ -143,4 +139,4 @@ def _expected(plan: Plan) -> str | None:
     forecast = terminal.in_a_sentence(expected.latest, datetime.now(), turns=not running)
     if running:
         return f"The campaign is running: {forecast}."
-    return f"{len(_missing(plan))} run(s) are missing; {forecast}."
+    return f"{len(_missing(campaign))} run(s) are missing; {forecast}."

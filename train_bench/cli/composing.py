@@ -12,7 +12,6 @@ from typing import Any
 
 from rich.console import Console
 
-from train_bench.campaign import preflight
 from train_bench.cli import completion, hydra_app, overrides, result_output
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import VALID, guarded, state
@@ -125,7 +124,7 @@ def refuse_file(path: Path | None, *, page: bool = False) -> None:
             f"--to FILE writes the page of a campaign."
         )
     refuse_foreign(path)
-    preflight.refuse_folder(path.parent, "the folder of --to")
+    files.refuse_unwritable(path.parent, "the folder of --to")
 
 
 def with_request(

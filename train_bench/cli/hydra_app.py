@@ -45,13 +45,12 @@ from omegaconf.errors import (
     ValidationError,
 )
 
-from train_bench.campaign import preflight
 from train_bench.cli import campaign_paths, completion, exit_codes, override_errors, overrides, sweep
 from train_bench.cli.arguments import KINDS
 from train_bench.cli.as_text import decode, decoded
 from train_bench.core import files, software
 from train_bench.errors import RequestError, UnknownName, known_names
-from train_bench.plan import discover
+from train_bench.plan import discover, threads
 from train_bench.plan.option import with_folder
 from train_bench.plan.request import Request
 from train_bench.plan.run_config import TRAITS, RunConfig, register
@@ -200,7 +199,7 @@ def _sweep_folder(arguments: Sequence[str]) -> tuple[Path, list[str]]:
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     name = named[-1] if named and named[-1] is not None else f"results/{now}_sweep"
     folder = files.resolved(files.own_path(name))
-    preflight.refuse_folder(folder)
+    files.refuse_unwritable(folder)
     if folder.is_dir() and any(folder.iterdir()):
         raise RequestError(
             f"The folder {folder} is not empty; choose another for this sweep with output=DIR."
@@ -239,7 +238,7 @@ def _request(config: DictConfig) -> Request:
     if typed.resume is not None:
         typed.resume = str(campaign_paths.one(typed.resume))
     return Request(
-        config=_with_threads(_with_command(typed, words)),
+        config=threads.decided(_with_command(typed, words)),
         variant=str(hydra_config.runtime.choices["benchmark"]),
         overrides=words,
         config_dir=_config_dir(hydra_config),
@@ -274,16 +273,6 @@ def _config_dir(hydra_config: HydraConf) -> tuple[str, ...]:
     return tuple(f"--config-dir={source.path}" for source in sources if source.provider == "command-line")
 
 
-def _with_threads(config: RunConfig) -> RunConfig:
-    """Configuration with the threads of a rank: as requested, by OMP_NUM_THREADS, or by the size of the benchmark if
-    it trains itself; else null."""
-    if config.launcher.threads_per_rank is None:
-        config.launcher.threads_per_rank = preflight.threads_of_environment(os.environ)
-    if config.launcher.threads_per_rank is None and config.command is None:
-        config.launcher.threads_per_rank = config.benchmark.threads_per_rank
-    return config
-
-
 def _with_command(config: RunConfig, words: Sequence[str]) -> RunConfig:
     """Configuration with the typed commands, if any."""
     for name in (name for name, traits in TRAITS.items() if traits.program):
@@ -307,7 +296,7 @@ def _with_other(request: Request) -> Request:
     variant = str(config.hydra.runtime.choices["benchmark"])
     with open_dict(config):
         del config["hydra"]
-    other = _with_threads(_with_command(_typed(config), words))
+    other = threads.decided(_with_command(_typed(config), words))
     return replace(request, against=Request(config=other, variant=variant, overrides=tuple(words)))
 
 

@@ -1,4 +1,4 @@
-"""Overrides between their typed form and the one that Hydra parses: former names, points, quotes."""
+"""Overrides between their typed form and the one that Hydra parses: points, quotes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import difflib
 import itertools
 import re
 import shlex
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 from train_bench.core import files, plugins
 from train_bench.errors import RequestError
-from train_bench.plan import budget, discover
+from train_bench.plan import discover
 from train_bench.plan.run_config import TRAITS, RunConfig
 
 AS_THEY_ARE = " /:=,@+~.-_{}()[]<>*?!;&|^#"
@@ -41,27 +41,16 @@ MISSING = "???"
 """Hydra's sign for a value that is to be given."""
 
 
-def _minutes(value: str) -> str:
-    return f"{budget.read(value.strip(QUOTES)).minutes:.12g}"
-
-
-FORMER: Mapping[str, tuple[str, Callable[[str], str]]] = {
-    "faults": ("inject_faults", str),
-    "stop_when": ("max_minutes", _minutes),
-}
-"""Former names of options: the name of today, and its value for a former one."""
-
-
 def name_of(override: str) -> str:
     """Name before the equals sign."""
     return override.partition("=")[0].lstrip("+~")
 
 
 def resolve(words: Sequence[str], benchmark: str | None = None) -> list[str]:
-    """Overrides with former names replaced, `~OPTION` as one without a value, `benchmark=./FOLDER` as the name of what
+    """Overrides with `~OPTION` as one without a value, `benchmark=./FOLDER` as the name of what
     is there, and `point=SIZE[,SIZE]` resolved: `benchmark=resnet point=8192` is `benchmark=resnet_bs8192`. `benchmark`
     is the one where no word names it, the default otherwise."""
-    words = [_by_name(_today(_without_value(word))) for word in words]
+    words = [_by_name(_without_value(word)) for word in words]
     given = {
         name_of(word): word.partition("=")[2] for word in words if name_of(word) in ("benchmark", "point")
     }
@@ -80,14 +69,6 @@ def _without_value(word: str) -> str:
     if not word.startswith("~") or name in GROUPS or name.startswith(("hydra.", "hydra/")):
         return word
     return f"{name}={MISSING}"
-
-
-def _today(word: str) -> str:
-    former, sign, value = word.partition("=")
-    if former not in FORMER or not sign:
-        return word
-    name, value_of = FORMER[former]
-    return f"{name}={value if value == 'null' else value_of(value)}"
 
 
 def _by_name(word: str) -> str:
@@ -197,8 +178,8 @@ def suggestion(word: str) -> str:
 
 
 def is_option(name: str) -> bool:
-    """True for the name of an option of the configuration, of today or before."""
-    return name in TRAITS or name in FORMER or name == "point" or name.partition(".")[0] in GROUPS
+    """True for the name of an option of the configuration."""
+    return name in TRAITS or name == "point" or name.partition(".")[0] in GROUPS
 
 
 def from_flags(words: Sequence[str], own: Container[str] = ()) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from train_bench.campaign import preflight
+from train_bench.campaign import refusals
 from train_bench.cli import composing
 from train_bench.cli.hydra_app import SWEEPING
 from train_bench.errors import RequestError
@@ -81,14 +81,17 @@ def dry_plan(request: Request, options: argparse.Namespace) -> dict[str, Any]:
     config = request.config
     if config.command is not None:
         raise RequestError("--dry takes a step of the reference, not of a command; leave command= out.")
-    preflight.refuse_missing(config.benchmark.reference)
+    reference = config.benchmark.reference
+    shipped = discover.source_of(reference) is None
+    for sentence in refusals.missing_packages(reference, type(config.benchmark).REQUIRES, shipped=shipped):
+        raise RequestError(sentence)
     from train_bench.dry_run.bound import Machine, bound_of  # here, because they import torch
     from train_bench.dry_run.step import step_of
 
     launcher = config.launcher
     if options.ranks is not None and (launcher.together != 1 or launcher.divides):
         launcher = replace(launcher, nodes=1, nproc_per_node=options.ranks)
-    reason = discover.refuse_reference(config.benchmark.reference)
+    reason = discover.refuse_reference(reference)
     reason = reason or launcher.refuse_division(config.benchmark)
     if reason is not None:
         raise RequestError(reason)

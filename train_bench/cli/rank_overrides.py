@@ -7,14 +7,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-import cattrs
-
-from train_bench.campaign import command_trust, runner
+from train_bench.campaign import command_trust
+from train_bench.campaign.opened import Campaign, code_of_this_host
 from train_bench.cli import campaign_paths
 from train_bench.core import files
 from train_bench.errors import RequestError
-from train_bench.plan import discover
-from train_bench.plan.plan import Plan
 from train_bench.plan.request import Request
 
 OTHER_RANKS = ("launcher", "device", "data_dir")
@@ -42,13 +39,13 @@ def refuse_others(verb: str, words: Sequence[str]) -> None:
             )
 
 
-def with_ranks(planned: Plan, request: Request, overrides: Sequence[str], verb: str) -> Plan:
-    """The plan, whose ranks are started as the overrides have it. Code is taken from where it lies here."""
+def with_ranks(campaign: Campaign, request: Request, overrides: Sequence[str], verb: str) -> Campaign:
+    """The campaign, whose ranks are started as the overrides have it. Code is taken from where it lies here."""
     named = {word.partition("=")[0].partition(".")[0] for word in overrides}
-    job = planned.jobs[0]
+    planned, job = campaign.plan, campaign.first
     changes: dict[str, Any] = {}
     if "launcher" not in named:
-        command_trust.refuse_launcher(planned, verb)
+        command_trust.refuse_launcher(campaign, verb)
         command_trust.refuse_processes(job, verb)
     else:
         command_trust.refuse_processes(replace(job, threads_per_rank=None), verb)
@@ -65,12 +62,12 @@ def with_ranks(planned: Plan, request: Request, overrides: Sequence[str], verb: 
     if "data_dir" in named:
         folder = files.resolved(files.own_path(str(request.config.data_dir)))
         changes["config"] = {**job.config, "data_dir": str(folder)}
-    changes["reference_folder"] = discover.folder_of("references", job.reference)
-    changes["launcher_folder"] = discover.folder_of("launchers", changes.get("launcher", job.launcher))
+    changes |= code_of_this_host(job.reference, changes.get("launcher", job.launcher))
     jobs = tuple(replace(one, **changes) for one in planned.jobs)
-    plan = replace(planned, launcher=jobs[0].launcher, world_size=jobs[0].world_size, jobs=jobs)
-    config = cattrs.structure(jobs[0].config, discover.reference_config(planned.reference))
-    reason = discover.launcher(runner.launcher_config(plan)).refuse(config)
+    changed = Campaign.of(
+        replace(planned, launcher=jobs[0].launcher, world_size=jobs[0].world_size, jobs=jobs)
+    )
+    reason = changed.launcher.refuse(changed.benchmark)
     if reason is not None:
         raise RequestError(reason)
-    return plan
+    return changed

@@ -9,6 +9,7 @@ import json
 import os
 import secrets
 import stat
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -110,6 +111,25 @@ def _naming(path: Path) -> Iterator[None]:
         if error.filename is None and not isinstance(error, BrokenPipeError):
             error.filename = str(path)
         raise
+
+
+def refuse_unwritable(folder: Path, option: str = "output") -> None:
+    """Raise `RequestError` if `folder`, which need not exist, is not writable; leaves no trace."""
+    try:
+        made = [path for path in (folder, *folder.parents) if not path.exists()]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        finally:
+            for path in made:
+                with contextlib.suppress(OSError):
+                    path.rmdir()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise RequestError(
+            f"{option}={folder} cannot be written ({why}); choose another folder. Nothing was started."
+        ) from error
 
 
 @contextlib.contextmanager

@@ -190,9 +190,8 @@ def samples_file(campaign: Path, index: int) -> Path:
 
 
 def exit_file(ranks_folder: Path) -> Path:
-    """Exit record of the processes of a run; campaigns of earlier versions call it `ending.json`."""
-    earlier = ranks_folder / "ending.json"
-    return earlier if earlier.is_file() else ranks_folder / "exit.json"
+    """Exit record of the processes of a run."""
+    return ranks_folder / "exit.json"
 
 
 OF_ONE_JOB = ("index", "seed")

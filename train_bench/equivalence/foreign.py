@@ -14,6 +14,7 @@ import torch
 
 from train_bench.core.job import Job
 from train_bench.equivalence import names, observe
+from train_bench.equivalence.initial import Initial
 from train_bench.equivalence.names import Names, Shapes
 from train_bench.equivalence.observe import Notes
 from train_bench.errors import RequestError
@@ -92,8 +93,6 @@ def _note(notes: Notes, kind: str, values: Mapping[str, np.ndarray]) -> None:
 
 
 def _initial(job: Job, build: Build, pairs: Names, shapes: Shapes, notes: Notes, seeds: int) -> None:
-    from train_bench.equivalence.record import Initial
-
     initial = Initial()
     for number in range(seeds):
         torch.manual_seed(derive(job.seed, "initial", number))

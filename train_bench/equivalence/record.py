@@ -20,7 +20,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,15 +30,13 @@ from train_bench.check.one_rank import OneRank
 from train_bench.core.job import Job
 from train_bench.core.sharded_tensors import part
 from train_bench.equivalence import foreign, observe, recording
+from train_bench.equivalence.initial import Initial
 from train_bench.equivalence.observe import Notes, Observer, ObservingParallel, StopRecording, as_parallel
 from train_bench.parallel import Parallel
 from train_bench.progress import Mark, Unit
 from train_bench.run import rank
 from train_bench.seeds import derive
 from train_bench.task import Task
-
-VALUES = 64
-"""Initial values recorded of a tensor for each seed."""
 
 MOST_STEPS = 20_000
 """Steps of the schedule."""
@@ -207,30 +204,6 @@ def _initial(job: Job, task: Any, notes: Notes, seeds: int) -> None:
         initial.add(dict(parallel.model.named_parameters()))
         other.close()
     initial.note(notes)
-
-
-class Initial:
-    """Some values of every tensor, and its size, for many seeds."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, list[np.ndarray]] = {}
-        self._sizes: dict[str, list[float]] = {}
-
-    def add(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Add the values of another seed."""
-        for name, weight in weights.items():
-            flat = weight.detach().reshape(-1)
-            chosen = np.random.default_rng(flat.numel()).choice(
-                flat.numel(), size=min(VALUES, flat.numel()), replace=False
-            )
-            self._values.setdefault(name, []).append(flat[torch.from_numpy(chosen)].numpy())
-            self._sizes.setdefault(name, []).append(float(flat.double().square().mean().sqrt()))
-
-    def note(self, notes: Notes) -> None:
-        """Record the arrays of all seeds together."""
-        for name, found in self._values.items():
-            notes.arrays[f"initial/{name}"] = np.stack(found)
-            notes.arrays[f"initial_size/{name}"] = np.array(self._sizes[name])
 
 
 def _schedule(job: Job, task: Any, notes: Notes) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from train_bench import __version__
-from train_bench.campaign import attempts
 from train_bench.core import files, software
 from train_bench.core.git import SOURCE, revision
 from train_bench.core.job import Job
@@ -32,6 +31,7 @@ from train_bench.logs import log
 from train_bench.plan import definition, discover
 from train_bench.plan.plan import Plan
 from train_bench.plan.process import answer
+from train_bench.plan.provenance import ran_with
 from train_bench.quality import Target
 from train_bench.rules import ruleset
 from train_bench.task import MANIFEST
@@ -72,7 +72,7 @@ def export(plan: Plan, to: Path, key: Path | None) -> str:
     missing = [str(job.index) for job in plan.jobs if not job.result_file.is_file()]
     if missing:
         raise RequestError(f"{folder} has no result of run {', '.join(missing)}; finish the campaign first.")
-    now = attempts.ran_with(plan.reference, plan.ruleset_digest, plan.jobs[0].command)
+    now = ran_with(plan.reference, plan.ruleset_digest, plan.jobs[0].command)
     other = [one for one in differences(asdict(plan), now) if " source " not in one]
     if other:
         raise RequestError(

@@ -13,7 +13,8 @@ from typing import Any
 import cattrs
 
 from train_bench import seeds
-from train_bench.campaign import attempts, command_trust, preflight, runner
+from train_bench.campaign import command_trust, data, refusals
+from train_bench.campaign.opened import Campaign, code_of_this_host, problems
 from train_bench.compare.comparison import Comparison, Ratio
 from train_bench.core import files, software
 from train_bench.core.digits import distinct
@@ -22,7 +23,9 @@ from train_bench.exchange.crate import Crate
 from train_bench.exchange.export import DATA, DISTRIBUTIONS, ENVIRONMENT, RULES, SPEC, data_files
 from train_bench.judge import rcp
 from train_bench.plan import definition, discover
-from train_bench.plan.plan import Plan, as_json, from_json
+from train_bench.plan.plan import Plan, from_json
+from train_bench.plan.provenance import ran_with
+from train_bench.plan.run_config import TRAITS
 from train_bench.rules import ruleset
 from train_bench.run import system
 
@@ -48,8 +51,8 @@ class Row:
     verdict: str
 
 
-def planned(crate: Crate, folder: Path, data_dir: Path | None) -> Plan:
-    """Plan in `folder` that repeats the file's campaign here, with new seeds if those of the file came from entropy.
+def planned(crate: Crate, folder: Path, data_dir: Path | None) -> Campaign:
+    """Campaign in `folder` that repeats that of the file here, with new seeds if those of the file came from entropy.
     Raises `RequestError` for a plan that is impossible here."""
     spec = crate.json(SPEC)
     try:
@@ -67,16 +70,14 @@ def planned(crate: Crate, folder: Path, data_dir: Path | None) -> Plan:
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "jobs": [{"index": index, "seed": seed} for index, seed in enumerate(chosen)],
         }
-        plan = from_json(written, folder)
-        job = plan.jobs[0]
-        discover.launcher_config(plan.launcher)  # raises UnknownName
-        if job.nodes > 1 or discover.has_queue(plan.launcher):
+        campaign = Campaign.of(from_json(written, folder))
+        plan, job, rules = campaign.plan, campaign.first, campaign.rules
+        if job.nodes > 1 or campaign.queue is not None:
             raise RequestError(
                 f"{crate.path} is of launcher={plan.launcher} on {job.nodes} host(s), but replay starts "
                 "ranks on this host only."
             )
-        rules = ruleset.load(plan.ruleset).benchmark(plan.benchmark)
-        reason = runner.validate_plan(plan)
+        reason = next(problems(campaign), None)
     except (cattrs.BaseValidationError, *files.INVALID_CONTENT) as error:
         raise RequestError(
             f"{crate.path} has no valid plan for this version of train_bench ({repr(error)[:200]})."
@@ -86,62 +87,58 @@ def planned(crate: Crate, folder: Path, data_dir: Path | None) -> Plan:
     data = data_dir if data_dir is not None else discover.cache() / plan.benchmark
     config = {**job.config, "data_dir": str(data.resolve())}
     here: dict[str, Any] = {
+        **{name: None for name, traits in TRAITS.items() if traits.program and traits.in_jobs},
         "config": config,
-        "python": None,
         "announcement": {
             **job.announcement,
             "submission_org": f"replay of {job.announcement.get('submission_org')}",
         },
-        "reference_folder": discover.folder_of("references", plan.reference),
-        "launcher_folder": discover.folder_of("launchers", plan.launcher),
-        "drop_caches_command": None,
+        **code_of_this_host(plan.reference, plan.launcher),
     }
-    ran_with = attempts.ran_with(plan.reference, rules.digest, None)
-    return replace(
+    replayed = replace(
         plan,
-        **ran_with,
-        points_digest=rcp.digest(rcp.load(rules, discover.rcp_folders())),
+        **ran_with(plan.reference, rules.digest, None),
+        points_digest=rcp.digest(campaign.points),
         changes=definition.changes(plan.benchmark, config, plan.world_size),
         request={
             **plan.request,
+            **{name: None for name, traits in TRAITS.items() if traits.program and not traits.in_jobs},
             "tracking": "none",
-            "energy_command": None,
             "energy": "off",
             REPLAY_OF: crate.root,
         },
         jobs=tuple(replace(one, **here) for one in plan.jobs),
     )
+    return Campaign.of(replayed)
 
 
-def begun(crate: Crate, folder: Path, data_dir: Path | None) -> Plan | None:
-    """Plan of a replay that was begun in `folder` from this file, and continues; None if there is none. Raises
+def begun(crate: Crate, folder: Path, data_dir: Path | None) -> Campaign | None:
+    """Replay that was begun in `folder` from this file, and continues; None if there is none. Raises
     `RequestError` if it was begun with other data than those of `data_dir`."""
     if not (folder / "plan.json").is_file():
         return None
-    plan = runner.open_folder(folder)
-    if plan.request.get(REPLAY_OF) != crate.root:
+    campaign = Campaign.open(folder)
+    if campaign.plan.request.get(REPLAY_OF) != crate.root:
         return None
-    begun_with = plan.jobs[0].config["data_dir"]
+    begun_with = campaign.first.config["data_dir"]
     if data_dir is not None and str(data_dir.resolve()) != begun_with:
         raise RequestError(
             f"The replay in {folder} uses the data in {begun_with}, not --data-dir {data_dir}. Leave "
             "--data-dir out to continue it, or choose another folder with --to."
         )
-    return plan
+    return campaign
 
 
-def begin(plan: Plan) -> None:
-    """Begin a campaign of this plan; refused like one that resumes."""
-    folder = plan.jobs[0].folder
-    preflight.refuse_launcher(runner.launcher_config(plan))
-    runner.refuse_folder(folder)
-    runner.refuse_missing_data(plan)
-    command_trust.note(plan)
-    files.write_json(folder / "plan.json", as_json(plan))
+def begin(campaign: Campaign) -> None:
+    """Begin a replay; refused like a campaign that resumes."""
+    refusals.refuse(campaign, [refusals.launcher, refusals.folder])
+    data.refuse_missing(campaign)
+    command_trust.note(campaign)
+    campaign.write()
     try:
-        runner.open_folder(folder)
+        Campaign.open(campaign.folder)
     except TrainBenchError:
-        (folder / "plan.json").unlink()
+        (campaign.folder / "plan.json").unlink()
         raise
 
 

@@ -59,7 +59,7 @@ class RunWatchdog(Observer):
 
 
 class BudgetGuard(Observer):
-    """Budget of a run: ends it when its clock has counted the minutes of `stop_when=`; measured here, so that the
+    """Budget of a run: ends it when its clock has counted `max_minutes=`; measured here, so that the
     clocks of other hosts do not matter."""
 
     def __init__(self, job: Job, clock: Callable[[], float] = time.monotonic) -> None:

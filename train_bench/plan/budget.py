@@ -10,7 +10,7 @@ from train_bench.core.job import Job
 from train_bench.errors import RequestError
 
 GRAMMAR = re.compile(r"\s*minutes\s*>\s*(\d+(?:\.\d*)?|\.\d+)\s*", re.ASCII)
-"""The limit as plans record it, and as `stop_when=` takes it."""
+"""The limit as plans record it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,20 +41,11 @@ class Budget:
 
 
 def read(text: str) -> Budget:
-    """Parse the value of `stop_when=`. Raises `RequestError` for anything else, above all for a condition on the
-    result: that would be another target."""
+    """Parse the limit of a plan. Raises `RequestError` for anything else."""
     match = GRAMMAR.fullmatch(text)
-    if match is not None:
-        return Budget(minutes=float(match[1]))
-    word = re.match(r"\s*(\w*)", text, re.ASCII)
-    quantity = word[1] if word is not None else ""
-    if quantity == "minutes":
-        reason = "is no time limit"
-    elif quantity == "samples":
-        reason = "counts samples, for which benchmark.evaluation.until is there, the last evaluation of a run"
-    else:
-        reason = "does not read the clock; by its result, a run ends at the target of its round alone"
-    raise RequestError(f"stop_when={text!r} {reason}: write max_minutes=NUMBER, or leave it out.")
+    if match is None:
+        raise RequestError(f"stop_when is {text!r}; a plan has 'minutes > NUMBER'.")
+    return Budget(minutes=float(match[1]))
 
 
 def of(job: Job) -> Budget | None:

@@ -17,7 +17,7 @@ import torch
 from train_bench.core.job import Precision
 from train_bench.profile import bricks
 from train_bench.profile.bricks import Brick, CallRecorder, TensorSpec
-from train_bench.profile.document import COMPUTING
+from train_bench.profile.classes import COMPUTING
 from train_bench.profile.graph import Graph
 
 LONGEST_SECONDS = 120.0

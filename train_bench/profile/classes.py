@@ -56,6 +56,9 @@ CLASSES: dict[str, str] = {
 """Operator names without namespace and overload; the first matching class counts, with or without the underscore of an
 in-place operator."""
 
+COMPUTING = ("forward", "backward", "optimizer")
+"""Phases that consist of operators."""
+
 FRAMEWORK = "framework"
 """Recorded events that are no operators: autograd nodes, annotations."""
 

@@ -14,9 +14,7 @@ from typing import Any
 from train_bench import __version__
 from train_bench.core.job import Job
 from train_bench.profile import across, stationarity, verdict
-
-COMPUTING = ("forward", "backward", "optimizer")
-"""Phases that consist of operators."""
+from train_bench.profile.classes import COMPUTING
 
 VERSION = 1
 

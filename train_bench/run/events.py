@@ -22,12 +22,14 @@ from train_bench.core.job import KEPT_WEIGHTS
 from train_bench.errors import LaunchError
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
-from train_bench.run import clock
 from train_bench.task import DataFacts
 
 ROOT = Path(__file__).resolve().parents[2]
 
-SPEAKERS = {__file__, clock.__file__, str(ROOT / "train_bench/own_trainer/benchmark.py")}
+SPEAKERS = {
+    __file__,
+    *(str(ROOT / "train_bench" / file) for file in ("run/clock.py", "own_trainer/benchmark.py")),
+}
 """Files whose lines are not named as the place where something was said: their callers are."""
 
 

@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from train_bench.campaign import command_trust, kept_weights, preflight, rank_job, runner
+from train_bench.campaign import command_trust, data, kept_weights, rank_job
 from train_bench.campaign.kept_weights import Kept
+from train_bench.campaign.opened import Campaign
 from train_bench.core import files, software
 from train_bench.core.escape import plain
 from train_bench.core.job import Device, Job, Precision
@@ -25,7 +26,6 @@ from train_bench.judge.checks.verified import path_of, verification_of
 from train_bench.judge.energy import power_folder
 from train_bench.logs.log import LARGEST_BYTES
 from train_bench.logs.record import SUCCESS
-from train_bench.plan.plan import Plan
 from train_bench.serving import evaluation_data, rounds
 from train_bench.serving.assignment import (
     PERFORMANCE_RUN,
@@ -65,7 +65,7 @@ def offered(benchmark: str) -> tuple[str, ...]:
     return tuple(name for name, scenario in SCENARIOS.items() if scenario in models[benchmark].scenarios)
 
 
-def refuse(plan: Plan, request: ServeRequest) -> list[Kept]:
+def refuse(campaign: Campaign, request: ServeRequest) -> list[Kept]:
     """Runs whose weights are to be served: valid and verified ones. Raises `RequestError` where something is missing;
     nothing was started or written then."""
     if importlib.util.find_spec("mlperf_loadgen") is None:
@@ -73,7 +73,8 @@ def refuse(plan: Plan, request: ServeRequest) -> list[Kept]:
             f"serve takes the load generator of MLPerf, which is not installed: {software.install_command('serving')}. "
             "Nothing was started."
         )
-    rank_job.refuse(plan, WORK)
+    plan = campaign.plan
+    rank_job.refuse(campaign, WORK)
     names = offered(plan.benchmark)
     lacking = [name for name in request.scenarios if name not in names]
     if lacking:
@@ -87,38 +88,39 @@ def refuse(plan: Plan, request: ServeRequest) -> list[Kept]:
         )
     if request.output.exists() and (not request.output.is_dir() or any(request.output.iterdir())):
         raise RequestError(f"{request.output} exists; give another place with --output.")
-    preflight.refuse_folder(request.output, "--output")
+    files.refuse_unwritable(request.output, "--output")
     if request.quantisation == "int8_dynamic" and plan.jobs[0].device is Device.cuda:
         raise RequestError("--quantisation int8_dynamic is for the CPU, and device is cuda; add device=cpu.")
-    command_trust.refuse_energy(plan, WORK)
-    runner.refuse_missing_data(plan)
-    return _verified(plan)
+    command_trust.refuse_energy(campaign, WORK)
+    data.refuse_missing(campaign)
+    return _verified(campaign)
 
 
-def _verified(plan: Plan) -> list[Kept]:
-    runs = [kept for kept in kept_weights.kept_runs(plan) if kept.record.status == SUCCESS]
-    folder = plan.jobs[0].folder
+def _verified(campaign: Campaign) -> list[Kept]:
+    runs = [kept for kept in kept_weights.kept_runs(campaign) if kept.record.status == SUCCESS]
+    folder = campaign.folder
     if not runs:
         raise RequestError(f"No run in {folder} has reached the target, so none has weights to serve.")
     for kept in runs:
-        result = verification_of(kept.record, plan.jobs[0].target)
+        result = verification_of(kept.record, campaign.first.target)
         if result is None or not result.agree:
             said = "is not verified" if result is None else "is not that of its log"
             raise RequestError(
                 f"The quality of the weights of run {kept.job.index} {said}; run train-bench verify {folder}, and "
                 "serve weights whose quality agrees."
             )
-        data = evaluation_data.read(kept.log)
-        if data.overlaps:
+        samples = evaluation_data.read(kept.log)
+        if samples.overlaps:
             raise RequestError(
-                f"Run {kept.job.index} was trained on {data.common} of the {data.compared} evaluation samples that it "
-                f"would be asked for; at most {COMMON_BOUND:.0%} are allowed. Serve a campaign whose data are disjoint."
+                f"Run {kept.job.index} was trained on {samples.common} of the {samples.compared} evaluation samples "
+                f"that it would be asked for; at most {COMMON_BOUND:.0%} are allowed. Serve a campaign whose data are "
+                "disjoint."
             )
     return runs
 
 
 def carry_out(
-    plan: Plan, runs: Sequence[Kept], request: ServeRequest, *, tell: Callable[[str], None]
+    campaign: Campaign, runs: Sequence[Kept], request: ServeRequest, *, tell: Callable[[str], None]
 ) -> None:
     """Serve the weights of these runs; `tell` gets a line after each scenario. Raises `LaunchError` with a sentence
     where a process dies; what it has left is in the output then, without `serving.json`."""
@@ -131,18 +133,18 @@ def carry_out(
             f"{rounds.MINI_ROUND} asks for the weights of {due} runs, and {len(runs)} of this campaign reached the "
             "target: the result will be NOT VALID."
         )
-    precision = Precision.bf16 if request.quantisation == "bf16" else plan.jobs[0].precision
+    precision = Precision.bf16 if request.quantisation == "bf16" else campaign.first.precision
     job = replace(runs[0].job, precision=precision)
     reports = []
-    trained_on, here = _trained_on(plan), platform.node()
-    meter = Meter(_energy_options(plan, trained_on, here, tell), output, tell)
+    trained_on, here = _trained_on(campaign), platform.node()
+    meter = Meter(_energy_options(campaign, trained_on, here, tell), output, tell)
     meter.begin()
     try:
         with _leased(runs, output / STORE) as leased:
             for name in request.scenarios:
                 start = time.monotonic()
                 options = as_options(assignment_of(SCENARIOS[name], leased, request))
-                done = rank_job.carry_out(replace(plan, jobs=(job,)), WORK, options, output / "ranks" / name)
+                done = rank_job.carry_out(campaign.with_job(job), WORK, options, output / "ranks" / name)
                 reports.append(files.read_json(done.folder / SERVED))
                 if reports[-1]["host"] == here:
                     _write_power_logs(meter, output, reports[-1]["tests"])
@@ -160,18 +162,18 @@ def carry_out(
     )  # what ranks have printed stays where there is no result
 
 
-def _trained_on(plan: Plan) -> str | None:
+def _trained_on(campaign: Campaign) -> str | None:
     """Host of the campaign's runs, as far as it is known."""
-    host = files.read_object(plan.jobs[0].folder / "system.json").get("host")
+    host = files.read_object(campaign.folder / "system.json").get("host")
     return plain(host) if isinstance(host, str) else None
 
 
 def _energy_options(
-    plan: Plan, trained_on: str | None, here: str, tell: Callable[[str], None]
+    campaign: Campaign, trained_on: str | None, here: str, tell: Callable[[str], None]
 ) -> EnergyOptions | None:
     """Energy options of the campaign on this host; None for a command, which is the meter of the host that it names, if
     the campaign was trained elsewhere."""
-    options = parse_options(plan.request)
+    options = parse_options(campaign.plan.request)
     if options is None or trained_on in (here, None):
         return options
     if options.command is not None:

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from tests.command_line import typed
-from tests.fake_campaigns import Diary, FakeLauncher, make
-from train_bench.campaign import batch_queue, runner
+from tests.fake_campaigns import Diary, FakeLauncher, begin, make, run_all
+from train_bench.campaign import batch_queue
 from train_bench.plan import discover
 
 
@@ -14,8 +14,8 @@ from train_bench.plan import discover
 def finished(tmp_path_factory):
     """Folder of a finished campaign, whose runs converge sooner than the reference can."""
     plan = make(f"output={tmp_path_factory.mktemp('settle') / 'campaign'}", "seed=1")
-    runner.begin(plan)
-    runner.run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
+    begin(plan)
+    run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
     return str(plan.jobs[0].folder)
 
 

@@ -8,8 +8,7 @@ from safetensors.numpy import save, save_file
 
 from tests.command_line import train_bench
 from tests.command_line import typed as typed_words
-from tests.fake_campaigns import Diary, FakeLauncher, keep_weights, make, verify
-from train_bench.campaign import runner
+from tests.fake_campaigns import Diary, FakeLauncher, begin, keep_weights, make, run_all, verify
 from train_bench.cli.commands import startup
 from train_bench.core import files
 from train_bench.startup import page_cache, started, synthetic
@@ -36,8 +35,8 @@ def kept(tmp_path):
     """A campaign of two runs; the log of the first names its weights, which are not verified."""
     folder, data = tmp_path / "campaign", tmp_path / "data"
     plan = make(f"output={folder}", "runs=2", f"data_dir='{data}'")
-    runner.begin(plan)
-    runner.run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
+    begin(plan)
+    run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
     keep_weights(folder, save({}))
     return folder
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.fake_campaigns import Diary, FakeLauncher, keep_weights, make
-from train_bench.campaign import runner
+from tests.fake_campaigns import Diary, FakeLauncher, begin, keep_weights, make, run_all
 from train_bench.cli.commands import verify
 from train_bench.errors import RequestError
 
@@ -17,8 +16,8 @@ def test_a_tolerance_that_is_none_is_refused(begun, tolerance):
 def test_no_data_are_written_where_the_plan_of_somebody_else_says(tmp_path, capsys):
     folder, data = tmp_path / "theirs", tmp_path / "not mine" / "data"
     plan = make(f"output={folder}", "runs=1", f"data_dir='{data}'")
-    runner.begin(plan)
-    runner.run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
+    begin(plan)
+    run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
     keep_weights(folder)
     assert verify.main([str(folder)]) == 2
     assert f"benchmark=resnet_mini 'data_dir={data}' here" in capsys.readouterr().err

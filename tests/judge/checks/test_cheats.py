@@ -7,9 +7,8 @@ import shutil
 
 import pytest
 
-from tests.fake_campaigns import Diary, FakeLauncher, make
+from tests.fake_campaigns import Diary, FakeLauncher, begin, make, run_all
 from train_bench import seeds
-from train_bench.campaign import runner
 from train_bench.judge.tree import judge_folder
 from train_bench.plan.plan import as_json
 
@@ -21,8 +20,8 @@ def honest(tmp_path_factory):
     """Five runs, as they are. For runs of a real benchmark, see `tests/cli/test_end_to_end.py`."""
     folder = tmp_path_factory.mktemp("honest") / "campaign"
     plan = make("seed=3", "launcher.threads_per_rank=1", f"output={folder}")
-    runner.begin(plan)
-    runner.run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
+    begin(plan)
+    run_all(plan, FakeLauncher(), Diary(), retry_failed=False)
     return folder
 
 

@@ -25,7 +25,8 @@ from typing import Any
 from rich.console import Console
 
 from train_bench import __version__
-from train_bench.campaign import preflight, runner, start
+from train_bench.campaign import refusals
+from train_bench.campaign.opened import Campaign
 from train_bench.cli import composing
 from train_bench.cli.composing import Answer
 from train_bench.cli.conclude import say
@@ -45,7 +46,6 @@ from train_bench.plan.request import Request
 from train_bench.report import accept as report
 from train_bench.report.console import print_line
 from train_bench.report.page.write import write_acceptance
-from train_bench.rules import ruleset
 
 NAME = re.compile(r"([\w][\w.@-]*)(?::(?:\[([\w.:-]+)\]|([\w.:-]+)))?")
 
@@ -231,7 +231,7 @@ class Training:
 
     def decided(self, request: Request) -> list[str]:
         """Decided values: the seed, the length, and the threads of a rank."""
-        config, job = request.config, start.plan_of(request).jobs[0]
+        config, job = request.config, Campaign.planned(request).first
         points = job.schedule.points()
         until = points[min(self.blocks, len(points)) - 1]
         threads = config.launcher.threads_per_rank
@@ -245,14 +245,13 @@ class Training:
 
 def _accept(request: Request, nodes: Sequence[Node], options: argparse.Namespace) -> Answer:
     request = _completed(request)
-    planned = start.plan_of(request)
-    preflight.refuse_missing_packages(planned.jobs[0])
-    rules = ruleset.load(planned.ruleset).benchmark(planned.benchmark)
+    campaign = Campaign.planned(request)
+    refusals.refuse(campaign, [refusals.packages])
+    planned, rules, folder = campaign.plan, campaign.rules, campaign.folder
     training = Training(request=request, blocks=options.blocks, interface=options.interface)
     job = _job(planned, training, options.blocks)
     known = {} if options.against is None else baseline.read(options.against, job["digest"])
-    folder = planned.jobs[0].folder
-    runner.refuse_folder(folder)
+    refusals.refuse(campaign, [refusals.folder])
     if len(nodes) > 1 and not options.alone:
         training.together([node.address for node in nodes], folder)  # the rules refuse before anything starts
     ways = rounds.Ways(

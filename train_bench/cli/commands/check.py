@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-import cattrs
 from rich.console import Console
 
-from train_bench.campaign import preflight, runner, start
+from train_bench.campaign import data, refusals
+from train_bench.campaign.opened import Campaign
 from train_bench.cli import composing
 from train_bench.cli.composing import Answer
 from train_bench.cli.exit_codes import INVALID, VALID
@@ -30,13 +30,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _check(request: Request) -> Answer:
-    planned = start.plan_of(request, to_be_run=False)
-    preflight.refuse_missing_packages(planned.jobs[0])
+    campaign = Campaign.planned(request, to_be_run=False)
+    refusals.refuse(campaign, [refusals.packages])
+    planned = campaign.plan
     promises = [{"promise": problem, "state": BROKEN, "reason": None} for problem in _of_the_folder(planned)]
     for one in promises:
         _print(one)
-    runner.prepare_data(planned)
-    for one in _of_the_task(planned):
+    data.prepare(campaign)
+    for one in _of_the_task(campaign):
         _print(one)
         promises.append(one)
     broken = sum(one["state"] == BROKEN for one in promises)
@@ -72,13 +73,12 @@ def _of_the_folder(planned: Plan) -> list[str]:
     return problems
 
 
-def _of_the_task(planned: Plan) -> Iterator[dict[str, str | None]]:
+def _of_the_task(campaign: Campaign) -> Iterator[dict[str, str | None]]:
     """Each promise of the contract with its state, as it is tried."""
     from train_bench.check import contract  # here, because it imports torch
 
-    job = planned.jobs[0]
-    kind = discover.reference_config(job.reference)
-    case = contract.Case(job, cattrs.structure(job.config, kind), discover.task(job.reference))
+    job = campaign.first
+    case = contract.Case(job, campaign.benchmark, discover.task(job.reference))
     for check in contract.CHECKS:
         state, reason = _tried(contract, check, case)
         yield {"promise": contract.promise(check), "state": state, "reason": reason}

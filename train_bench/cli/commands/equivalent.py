@@ -31,14 +31,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from train_bench.campaign import rank_job, runner, start
+from train_bench.campaign import data, rank_job
+from train_bench.campaign.opened import Campaign
 from train_bench.cli import composing, hydra_app, result_output
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import CANNOT_TELL, INVALID, VALID, guarded, state
 from train_bench.compare.equal_convergence import MARGIN, equal_convergence
 from train_bench.core import files
 from train_bench.core.digits import distinct
-from train_bench.core.job import Job, Precision
+from train_bench.core.job import Precision
 from train_bench.core.variables import variable
 from train_bench.equivalence import compare, recording
 from train_bench.errors import LaunchError, RequestError, UnknownName
@@ -46,7 +47,6 @@ from train_bench.judge.tree import judge_folder
 from train_bench.launcher import Launch
 from train_bench.plan import definition, discover, process
 from train_bench.plan.discover import ROOT
-from train_bench.plan.plan import Plan
 from train_bench.plan.request import Request
 from train_bench.report import equivalence as report
 
@@ -248,22 +248,22 @@ def _recorded(a: Side, b: Side | None, folder: Path, options: argparse.Namespace
 def _carried_out(
     request: Request, b: Side | None, folder: Path, options: argparse.Namespace
 ) -> compare.Pair | None:
-    planned = start.plan_of(replace(request, against=None), to_be_run=False)
-    other = start.plan_of(request.against, to_be_run=False) if request.against else planned
+    planned = Campaign.planned(replace(request, against=None), to_be_run=False)
+    other = Campaign.planned(request.against, to_be_run=False) if request.against else planned
     for one in (planned, other):
         rank_job.refuse(one, "equivalent")
-        if one.jobs[0].launcher_config.get("tensor_parallel", 1) > 1:
+        if one.first.launcher_config.get("tensor_parallel", 1) > 1:
             raise RequestError(
                 "equivalent compares ranks that take samples of their own; leave launcher.tensor_parallel out."
             )
-        if one.jobs[0].launcher_config.get("zero_stage") == 3:
+        if one.first.launcher_config.get("zero_stage") == 3:
             raise RequestError(
                 "equivalent looks at weights behind every step, which launcher.zero_stage=3 has whole for evaluations "
                 "alone; use launcher.zero_stage=2 or launcher.shard=fsdp."
             )
         if not options.synthetic:
-            runner.prepare_data(one)
-    coarser = max(UNITS[one.jobs[0].precision] for one in (planned, other))
+            data.prepare(one)
+    coarser = max(UNITS[one.first.precision] for one in (planned, other))
     work = {
         "steps": options.steps,
         "seeds": options.seeds,
@@ -274,10 +274,10 @@ def _carried_out(
         _refuse_ranks_beside_a_model(planned)
         work["given"] = True
     _record(planned, work | {"whole": True}, folder / A)
-    threads = 2 if planned.jobs[0].threads_per_rank == 1 else 1
+    threads = 2 if planned.first.threads_per_rank == 1 else 1
     _record(planned, work | {"unit": coarser}, folder / "rounding")
     _record(_changed(planned, threads_per_rank=threads), work, folder / "threads")
-    if planned.jobs[0].world_size == 1:  # weights that become wider would drop out of what ranks average
+    if planned.first.world_size == 1:  # weights that become wider would drop out of what ranks average
         with contextlib.suppress(LaunchError):  # not every layer exists in double precision
             _record(_changed(planned, precision=Precision.fp32), work | {"double": True}, folder / DOUBLE)
     if b is None:
@@ -297,7 +297,7 @@ def _carried_out(
     else:
         weights = folder / "start.npz"
         recording.write_start(recording.read(folder / A), weights)
-        other = _changed(other, seed=planned.jobs[0].seed)
+        other = _changed(other, seed=planned.first.seed)
         from_start = work | {"start": str(weights)}
         with _checkout(b.revision) as checkout, _first_on_path(checkout):
             _record(other, from_start | {"whole": True}, recorded)
@@ -318,20 +318,19 @@ def _again(side: str, draw: int) -> str:
     return f"{side} rounding {draw}"
 
 
-def _refuse_ranks_beside_a_model(planned: Plan) -> None:
-    job = planned.jobs[0]
+def _refuse_ranks_beside_a_model(planned: Campaign) -> None:
+    job = planned.first
     if job.world_size > 1 or job.config["hyperparameters"]["gradient_accumulation_steps"] > 1:
         raise RequestError(
             "model= is compared with one rank that takes a batch whole; leave ranks and accumulation out."
         )
 
 
-def _changed(planned: Plan, **values: Any) -> Plan:
-    job: Job = replace(planned.jobs[0], **values)
-    return replace(planned, jobs=(job,))
+def _changed(planned: Campaign, **values: Any) -> Campaign:
+    return planned.with_job(replace(planned.first, **values))
 
 
-def _record(planned: Plan, work: dict[str, Any], folder: Path) -> None:
+def _record(planned: Campaign, work: dict[str, Any], folder: Path) -> None:
     rank_job.carry_out(planned, "record", work, folder)
 
 

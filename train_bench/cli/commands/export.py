@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from train_bench.campaign import runner
+from train_bench.campaign.opened import Campaign
 from train_bench.cli import campaign_paths
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import VALID
@@ -23,6 +23,6 @@ def main(arguments: Sequence[str]) -> int:
     )
     options = parser.parse_args(arguments)
     with files.valid_content(f"The campaign in {options.folder}"):
-        root = export(runner.open_folder(options.folder), options.to, options.sign)
+        root = export(Campaign.open(options.folder).plan, options.to, options.sign)
     print(f"The campaign is in {options.to}, root {root}.")
     return VALID

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from train_bench.campaign import start
+from train_bench.campaign.opened import Campaign
 from train_bench.cli import campaign_paths, composing
 from train_bench.cli.composing import Answer
 from train_bench.cli.conclude import say, warn
@@ -29,7 +30,6 @@ from train_bench.judge.published import published_entries
 from train_bench.judge.rcp import Point
 from train_bench.logs.record import SUCCESS, RunRecord, read_record
 from train_bench.plan import discover
-from train_bench.plan.plan import Plan
 from train_bench.plan.request import Request
 from train_bench.progress import Unit
 from train_bench.report import forecast as report
@@ -232,11 +232,11 @@ def _of_published(options: argparse.Namespace, overrides: Sequence[str]) -> Case
 
 
 def _stated(request: Request, options: argparse.Namespace) -> Case:
-    planned = start.plan_of(request, to_be_run=False)
+    planned = Campaign.planned(request, to_be_run=False)
     per_unit = _samples_per_unit(planned)
     if per_unit is None:
         raise RequestError(
-            f"{planned.variant} counts {planned.jobs[0].unit.value}s, of which nothing says how many samples they "
+            f"{planned.plan.variant} counts {planned.first.unit.value}s, of which nothing says how many samples they "
             f"train on; leave --throughput out, and a probe measures the pace."
         )
     return _planned(planned, log_pace.stated(options.throughput, options.evaluation_seconds, per_unit))
@@ -250,7 +250,7 @@ def _probed(request: Request, options: argparse.Namespace) -> Case:
             "A probe is measured at once, and this launcher hands it to a queue and returns; add launcher.wait=true, "
             "or give a campaign that was run there with --from."
         )
-    planned = start.plan_of(request, to_be_run=False)
+    planned = Campaign.planned(request, to_be_run=False)
     of_reference = _expected(planned)
     schedule = of_reference.schedule
     blocks = options.probe_blocks or _blocks(of_reference)
@@ -259,9 +259,10 @@ def _probed(request: Request, options: argparse.Namespace) -> Case:
     with contextlib.redirect_stdout(sys.stderr):  # what is printed is the forecast
         folder = start.carry_out(request, say, warn)
     assert folder is not None  # it was waited for
-    rules = ruleset.load(planned.ruleset).benchmark(planned.benchmark)
-    record, log = read_record(folder / "result_0.txt", rules)
-    return _planned(planned, log_pace.pace([log_pace.measure(record, log, rules)], "probe", str(folder)))
+    record, log = read_record(folder / "result_0.txt", planned.rules)
+    return _planned(
+        planned, log_pace.pace([log_pace.measure(record, log, planned.rules)], "probe", str(folder))
+    )
 
 
 def _blocks(of_reference: Samples) -> int:
@@ -271,30 +272,27 @@ def _blocks(of_reference: Samples) -> int:
     return max(1, int(PROBE_SHARE * evaluations))
 
 
-def _planned(planned: Plan, pace: Pace) -> Case:
-    rules = ruleset.load(planned.ruleset).benchmark(planned.benchmark)
+def _planned(planned: Campaign, pace: Pace) -> Case:
     return Case(
-        name=planned.variant,
-        rules=rules,
-        points=rcp.load(rules, discover.rcp_folders()),
+        name=planned.plan.variant,
+        rules=planned.rules,
+        points=planned.points,
         of_reference=_expected(planned),
         pace=pace,
-        ranks=planned.world_size,
-        batch_size=planned.jobs[0].config["hyperparameters"]["global_batch_size"],
+        ranks=planned.plan.world_size,
+        batch_size=planned.first.config["hyperparameters"]["global_batch_size"],
         samples_per_unit=_samples_per_unit(planned),
     )
 
 
-def _expected(planned: Plan) -> Samples:
+def _expected(planned: Campaign) -> Samples:
     """Samples that the reference needs, up to where the plan's own schedule ends."""
-    rules = ruleset.load(planned.ruleset).benchmark(planned.benchmark)
-    points = rcp.load(rules, discover.rcp_folders())
-    size = planned.jobs[0].config["hyperparameters"]["global_batch_size"]
-    return replace(samples.expect(points, rules, size), schedule=planned.jobs[0].schedule)
+    size = planned.first.config["hyperparameters"]["global_batch_size"]
+    return replace(samples.expect(planned.points, planned.rules, size), schedule=planned.first.schedule)
 
 
-def _samples_per_unit(planned: Plan) -> float | None:
-    job = planned.jobs[0]
+def _samples_per_unit(planned: Campaign) -> float | None:
+    job = planned.first
     if job.unit is Unit.STEP:
         return float(job.config["hyperparameters"]["global_batch_size"])
     return float(job.schedule.samples_per_unit) if job.unit in (Unit.EPOCH, Unit.SAMPLE) else None

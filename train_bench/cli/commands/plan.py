@@ -11,20 +11,20 @@ from typing import Any
 
 from rich.console import Console
 
-from train_bench.campaign import batch_queue, runner, start
+from train_bench.campaign import batch_queue, start
+from train_bench.campaign.opened import Campaign
 from train_bench.cli import composing, plan_dry
 from train_bench.cli.composing import Answer
 from train_bench.cli.exit_codes import VALID
 from train_bench.core.job import Job
 from train_bench.errors import RequestError
 from train_bench.plan import discover, earlier
-from train_bench.plan.plan import Plan, as_json
+from train_bench.plan.plan import as_json
 from train_bench.plan.process import rank_argv
 from train_bench.plan.request import Request
 from train_bench.report import dry as dry_report
 from train_bench.report import plan as report
 from train_bench.report.console import print_line
-from train_bench.rules import ruleset
 
 FIRST_OF_ITS_KIND = "unknown (the first campaign of its kind on this machine)"
 
@@ -37,9 +37,9 @@ def main(arguments: Sequence[str]) -> int:
         both = (request, *([request.against] if request.against else []))
         if options.dry:
             return Answer(content={"dry": [plan_dry.dry_plan(one, options) for one in both]}, show=_show)
-        plans = [_as_json(start.plan_of(one, to_be_run=False)) for one in both]
-        refused = next(filter(None, map(start.refusal, both)), None)
-        code = VALID if refused is None else RequestError.exit_code
+        plans = [_as_json(Campaign.planned(one, to_be_run=False)) for one in both]
+        refused = [*dict.fromkeys(sentence for one in both for sentence in start.refused(one))]
+        code = RequestError.exit_code if refused else VALID
         return Answer(code=code, content={"plans": plans, "refused": refused}, show=_show)
 
     return composing.with_request("plan", options, overrides, act)
@@ -50,21 +50,20 @@ def _show(content: Mapping[str, Any], console: Console) -> None:
         dry_report.show(one, console)
     for one in content.get("plans", ()):
         report.show(one, console)
-    if content.get("refused") is not None:
-        print_line(console, f"Here, run would refuse this: {content['refused']}")
+    for sentence in content.get("refused", ()):
+        print_line(console, f"Here, run would refuse this: {sentence}")
 
 
-def _as_json(planned: Plan) -> dict[str, Any]:
+def _as_json(campaign: Campaign) -> dict[str, Any]:
     """A plan as `plan --json` prints it: what will be written, and what a reader wants to know besides."""
-    config, job = runner.launcher_config(planned), planned.jobs[0]
-    launcher, batch = discover.launcher(config), discover.batch(config)
-    launches = [launcher.launch(one, rank_argv(one)) for one in planned.jobs]
-    files = batch.submission(planned.jobs, batch_queue.run_argv(planned.jobs, [])).files if batch else {}
-    written: dict[str, Any] = json.loads(json.dumps(as_json(planned)))
+    jobs, job, queue = campaign.jobs, campaign.first, campaign.queue
+    launches = [campaign.launcher.launch(one, rank_argv(one)) for one in jobs]
+    files = queue.submission(jobs, batch_queue.run_argv(jobs, [])).files if queue else {}
+    written: dict[str, Any] = json.loads(json.dumps(as_json(campaign.plan)))
     data = Path(str(job.config["data_dir"]))
     return written | {
-        "about": discover.about(planned.variant),
-        "target": str(ruleset.load(planned.ruleset).benchmark(planned.benchmark).target),
+        "about": discover.about(campaign.plan.variant),
+        "target": str(campaign.rules.target),
         "data": f"{data} ({'prepared' if discover.has_data(data) else 'not prepared'})",
         "time": earlier.time_of_a_run(written, job.folder) or FIRST_OF_ITS_KIND,
         "folder": str(job.folder),
@@ -72,11 +71,10 @@ def _as_json(planned: Plan) -> dict[str, Any]:
             shlex.join([*(f"{name}={value}" for name, value in launch.env.items()), *launch.argv])
             for launch in launches
         ],
-        "programs": [
-            shlex.join(one.command.filled(_values(one))) for one in planned.jobs if one.command is not None
-        ],
+        "programs": [shlex.join(one.command.filled(_values(one))) for one in jobs if one.command is not None],
         "join": [
-            shlex.join(["train-bench", "join", str(job.folder), overrides]) for overrides in config.joining
+            shlex.join(["train-bench", "join", str(job.folder), overrides])
+            for overrides in campaign.launcher_config.joining
         ],
         "files": {str(path): text for path, text in files.items()},
     }

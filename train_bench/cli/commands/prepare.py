@@ -7,7 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
-from train_bench.campaign import preflight, runner, start
+from train_bench.campaign import data, refusals
+from train_bench.campaign.opened import Campaign
 from train_bench.cli import composing
 from train_bench.cli.composing import Answer
 from train_bench.core import files
@@ -23,12 +24,11 @@ def main(arguments: Sequence[str]) -> int:
 
 def _prepare(request: Request) -> Answer:
     source = request.config.source
-    planned = start.plan_of(request, to_be_run=False)
-    preflight.refuse_missing_packages(planned.jobs[0])
-    runner.prepare_data(planned, files.own_path(source) if source else None)
-    return Answer(
-        content={"benchmark": planned.variant, "data_dir": planned.jobs[0].config["data_dir"]}, show=_show
-    )
+    campaign = Campaign.planned(request, to_be_run=False)
+    refusals.refuse(campaign, [refusals.packages])
+    data.prepare(campaign, files.own_path(source) if source else None)
+    content = {"benchmark": campaign.plan.variant, "data_dir": campaign.first.config["data_dir"]}
+    return Answer(content=content, show=_show)
 
 
 def _show(content: Mapping[str, Any], console: Console) -> None:

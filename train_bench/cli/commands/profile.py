@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from train_bench.campaign import rank_job, runner, start
+from train_bench.campaign import data, rank_job, refusals
+from train_bench.campaign.opened import Campaign
 from train_bench.cli import campaign_paths, composing, overrides
 from train_bench.cli.composing import Answer
 from train_bench.core import files
@@ -131,23 +132,23 @@ def _of_request(request: Request, options: argparse.Namespace) -> Answer:
     if request.config.output is None:
         now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         request.config.output = f"results/{now}_profile_{request.variant}"
-    planned = start.plan_of(request, to_be_run=False)
-    rank_job.refuse(planned, WORK)
-    if (options.bound or options.bricks) and planned.jobs[0].launcher_config.get("shard") is not None:
+    campaign = Campaign.planned(request, to_be_run=False)
+    rank_job.refuse(campaign, WORK)
+    if (options.bound or options.bricks) and campaign.first.launcher_config.get("shard") is not None:
         raise RequestError(
             "--bound and --bricks know steps whose weights are whole on every rank; leave launcher.shard out."
         )
     cannot = request.config.launcher.cannot_continue
     if cannot is not None:
         raise RequestError(f"{cannot}, and every round of a profile begins with one; leave it out.")
-    if planned.jobs[0].launcher_config.get("tensor_parallel", 1) > 1:
+    if campaign.first.launcher_config.get("tensor_parallel", 1) > 1:
         raise RequestError(
             "A profile counts the operators of whole matrices; leave launcher.tensor_parallel out."
         )
-    folder = planned.jobs[0].folder
-    runner.refuse_folder(folder)
+    folder = campaign.folder
+    refusals.refuse(campaign, [refusals.folder])
     if not options.bricks:
-        runner.prepare_data(planned)
+        data.prepare(campaign)
     work: dict[str, Any] = {
         "steps": options.steps,
         "rounds": options.rounds,
@@ -155,7 +156,7 @@ def _of_request(request: Request, options: argparse.Namespace) -> Answer:
         "bound": options.bound,
         "bricks": str(discover.cache() / "bricks") if options.bricks else None,
     }
-    rank_job.carry_out(planned, WORK, work, folder)
+    rank_job.carry_out(campaign, WORK, work, folder)
     content = files.read_json(folder / "profile.json")
     if options.bricks:
         return Answer(content=content, show=report.show_prediction)

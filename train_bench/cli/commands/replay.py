@@ -74,27 +74,27 @@ def main(arguments: Sequence[str]) -> int:
         raise RequestError("Say where the campaign goes with --to DIR, or --only-check.")
     folder = files.resolved(options.to or Path("replay"))
     going_on = None if options.only_check else replay.begun(read, folder, options.data_dir)
-    plan = going_on or replay.planned(read, folder, options.data_dir)
-    rows = replay.table(read, plan)
+    campaign = going_on or replay.planned(read, folder, options.data_dir)
+    rows = replay.table(read, campaign.plan)
     report.show([astuple(row) for row in rows], make_console())
     mattering = [row.what for row in rows if row.verdict == replay.MATTERS]
     print_line(make_console(), f"differs and matters: {', '.join(mattering) or 'nothing'}")
     if options.only_check:
         return INVALID if mattering else VALID
-    if len(plan.jobs) < LEAST_RUNS:
+    if len(campaign.jobs) < LEAST_RUNS:
         raise RequestError(
-            f"{options.file} is of {len(plan.jobs)} run(s); a comparison needs at least {LEAST_RUNS}."
+            f"{options.file} is of {len(campaign.jobs)} run(s); a comparison needs at least {LEAST_RUNS}."
         )
     with tempfile.TemporaryDirectory() as scratch:
         read.unpack(RESULTS, Path(scratch))
         then = finish.judge_campaign(Path(scratch)).score
     if going_on is None:
-        replay.begin(plan)
+        replay.begin(campaign)
     try:
         run.main([with_folder("resume", folder)])
     except Interrupted as error:
         raise Interrupted("Interrupted; finished runs stay. The same command again continues.") from error
-    if failed_runs(plan.jobs) or not all(job.result_file.is_file() for job in plan.jobs):
+    if failed_runs(campaign.jobs) or not all(job.result_file.is_file() for job in campaign.jobs):
         print("NOT repeated: a run failed.")
         return INVALID
     now = finish.judge_campaign(folder).score

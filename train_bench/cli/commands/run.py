@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from train_bench.campaign import ab, finish, runner, start
+from train_bench.campaign import ab, finish, start
 from train_bench.cli import composing
 from train_bench.cli.composing import Answer
 from train_bench.cli.conclude import answer_of, say, show, unfinished, warn
@@ -54,14 +54,14 @@ def carry_out(request: Request) -> list[finish.Finished]:
 
 def _pair(request: Request) -> tuple[Path, ...]:
     """Run two campaigns in turns."""
-    folder, plans = ab.begin_or_resume(request, warn)
-    say(f"{plans[0].variant} in {folder / 'a'} takes turns with {plans[1].variant} in {folder / 'b'}")
-    for place in (place for planned in plans for place in start.tracking_places(planned)):
+    folder, (a, b) = ab.begin_or_resume(request, warn)
+    say(f"{a.plan.variant} in {a.folder} takes turns with {b.plan.variant} in {b.folder}")
+    for place in (*start.tracking_places(a), *start.tracking_places(b)):
         say(place)
     todo, turns = [], []
-    for side, planned in zip(ab.SIDES, plans, strict=True):
-        todo.append(runner.pending_jobs(planned, retry_failed=request.config.retry_failed))
-        turns.append(start.each_run(planned, request, say, side=f"{side}: "))
+    for side, campaign in zip(ab.SIDES, (a, b), strict=True):
+        todo.append(campaign.pending(retry_failed=request.config.retry_failed))
+        turns.append(start.each_run(campaign, request, say, side=f"{side}: "))
     ab.take_turns(todo, turns, folder)
     return ab.folders(folder)
 

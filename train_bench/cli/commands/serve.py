@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from train_bench.campaign import runner
+from train_bench.campaign.opened import Campaign
 from train_bench.cli import composing, rank_overrides
 from train_bench.cli.arguments import Parser
 from train_bench.cli.composing import Answer
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
             raise RequestError(
                 f"--scenario is {options.scenario}; give {ALL}, or some of {', '.join(SCENARIOS)}, each once."
             )
-    planned = runner.open_folder(options.folder)
+    opened = Campaign.open(options.folder)
     output = options.output or options.folder.resolve().with_name(f"{options.folder.resolve().name}_serving")
 
     def act(request: Request) -> Answer:
@@ -78,15 +78,15 @@ def main(arguments: Sequence[str]) -> int:
         from train_bench.serving import judge, session  # take numpy and scipy
         from train_bench.serving.batching import Batching
 
-        plan = rank_overrides.with_ranks(planned, request, options.overrides, WORK)
+        campaign = rank_overrides.with_ranks(opened, request, options.overrides, WORK)
         wanted = session.ServeRequest(
-            scenarios=names or session.offered(plan.benchmark),
+            scenarios=names or session.offered(campaign.plan.benchmark),
             batching=Batching(window_ms=options.window, max_batch_size=options.batch_size),
             quantisation=options.quantisation,
             output=output,
         )
         session.carry_out(
-            plan, session.refuse(plan, wanted), wanted, tell=lambda line: print(line, flush=True)
+            campaign, session.refuse(campaign, wanted), wanted, tell=lambda line: print(line, flush=True)
         )
         judged = judge.judge_folder(output, None)
         content = {"folder": str(output), **judged.as_json()}

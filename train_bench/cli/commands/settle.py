@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from train_bench.campaign import batch_queue, runner
+from train_bench.campaign import batch_queue
+from train_bench.campaign.opened import Campaign
 from train_bench.cli import campaign_paths, composing
 from train_bench.cli.arguments import Parser
 from train_bench.cli.conclude import conclude
 from train_bench.core import files
 from train_bench.errors import RequestError
-from train_bench.plan import discover
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -24,8 +24,8 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     composing.refuse_file(options.to)
     folder = files.resolved(options.folder)
-    batch = discover.batch(runner.launcher_config(runner.open_folder(folder)))
-    if batch is None or not batch_queue.was_submitted(folder):
+    queue = Campaign.open(folder).queue
+    if queue is None or not batch_queue.was_submitted(folder):
         raise RequestError(f"The campaign in {folder} was not submitted to a batch system; judge it instead.")
-    batch_queue.settle(batch, folder)
+    batch_queue.settle(queue, folder)
     return composing.answer(lambda: conclude(folder, options.store), options)

@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from train_bench.campaign import command_trust, kept_weights, preflight, runner
+from train_bench.campaign import command_trust, data, kept_weights, refusals
 from train_bench.campaign.kept_weights import Kept
+from train_bench.campaign.opened import Campaign
 from train_bench.cli import campaign_paths, composing
 from train_bench.cli.arguments import Parser
 from train_bench.cli.composing import Answer
@@ -92,7 +93,7 @@ def _measured(options: argparse.Namespace, levels: Sequence[str]) -> Answer:
     disk = discover.cache() / "startup" if options.disk is None else options.disk
     sizes = () if options.synthetic is None else options.synthetic.split(",")
     layers = {size: synthetic.layers_of(size) for size in sizes}
-    preflight.refuse_folder(disk, "--disk")
+    files.refuse_unwritable(disk, "--disk")
     _refuse_memory_tier(options.memory)
     if layers:
         synthetic.refuse_without_torch()
@@ -127,7 +128,7 @@ def _measured(options: argparse.Namespace, levels: Sequence[str]) -> Answer:
 def _refuse_memory_tier(folder: Path) -> None:
     if not folder.is_dir():
         raise RequestError(f"--memory is {folder}, which is no folder; give one in shared memory (/dev/shm).")
-    preflight.refuse_folder(folder, "--memory")
+    files.refuse_unwritable(folder, "--memory")
     kind = page_cache.file_system(folder)
     if kind is not None and kind not in page_cache.IN_MEMORY:
         raise RequestError(
@@ -151,18 +152,17 @@ def _say_round(subject: Subject, rounds: int, number: int) -> None:
 
 def _verified_run(folder: Path, index: int) -> tuple[Plan, Kept]:
     """The plan of a campaign, and a run of it whose weights are verified."""
-    planned = runner.open_folder(folder)
-    job = planned.jobs[0]
-    if job.command is not None:
+    campaign = Campaign.open(folder)
+    if campaign.program is not None:
         raise RequestError(
             f"{folder} was trained by a program of its own; startup needs a reference, whose model it can build."
         )
-    command_trust.refuse_processes(job, "startup")
-    preflight.refuse_missing_packages(job)
-    kept = kept_weights.kept_run(planned, index)
-    _verification(planned, kept)
-    runner.refuse_missing_data(planned)
-    return planned, kept
+    command_trust.refuse_processes(campaign.first, "startup")
+    refusals.refuse(campaign, [refusals.packages])
+    kept = kept_weights.kept_run(campaign, index)
+    _verification(campaign.plan, kept)
+    data.refuse_missing(campaign)
+    return campaign.plan, kept
 
 
 def _of_campaign(planned: Plan, kept: Kept, scratch: Path) -> Subject:

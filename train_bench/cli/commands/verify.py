@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
 
-from train_bench.campaign import kept_weights, lock, rank_job, runner
+from train_bench.campaign import data, kept_weights, lock, rank_job
 from train_bench.campaign.kept_weights import Kept
+from train_bench.campaign.opened import Campaign
 from train_bench.cli import composing, rank_overrides
 from train_bench.cli.arguments import Parser
 from train_bench.cli.composing import Answer
@@ -21,7 +21,6 @@ from train_bench.core.digits import significant
 from train_bench.core.job import EVALUATED
 from train_bench.errors import RequestError
 from train_bench.judge.checks.verified import TOLERANCE, path_of
-from train_bench.plan.plan import Plan
 from train_bench.plan.request import Request
 from train_bench.report.console import make_console, print_line
 
@@ -45,25 +44,23 @@ def main(arguments: Sequence[str]) -> int:
     rank_overrides.refuse_others(WORK, options.overrides)
     if not 0 <= options.tolerance < math.inf:
         raise RequestError(f"--tolerance is {options.tolerance:g}; it is a number from 0 on.")
-    planned = runner.open_folder(options.folder)
+    opened = Campaign.open(options.folder)
 
     def act(request: Request) -> Answer:
-        return _verify(
-            rank_overrides.with_ranks(planned, request, options.overrides, WORK), options.tolerance
-        )
+        return _verify(rank_overrides.with_ranks(opened, request, options.overrides, WORK), options.tolerance)
 
     return composing.with_request(WORK, options, options.overrides, act)
 
 
-def _verify(plan: Plan, tolerance: float) -> Answer:
-    rank_job.refuse(plan, WORK)
-    kept = kept_weights.kept_runs(plan)
-    runner.refuse_missing_data(plan)
-    folder = plan.jobs[0].folder
+def _verify(campaign: Campaign, tolerance: float) -> Answer:
+    rank_job.refuse(campaign, WORK)
+    kept = kept_weights.kept_runs(campaign)
+    data.refuse_missing(campaign)
+    folder, plan = campaign.folder, campaign.plan
     runs = []
     with lock.held(folder / "ranks" / "verify.lock", f"Verifying {folder}"):
         for one in kept:
-            run = _compared(plan, one, tolerance)
+            run = _compared(campaign, one, tolerance)
             files.write_json(path_of(one.job.result_file), run)
             verdict = "verified" if run["agree"] else f"DIFFERS by more than {tolerance:g}"
             print_line(
@@ -77,9 +74,9 @@ def _verify(plan: Plan, tolerance: float) -> Answer:
     )
 
 
-def _compared(plan: Plan, kept: Kept, tolerance: float) -> dict[str, Any]:
+def _compared(campaign: Campaign, kept: Kept, tolerance: float) -> dict[str, Any]:
     """Logged and found metrics of a run, and whether they agree."""
-    found, logged = _evaluated(plan, kept), kept.logged
+    found, logged, plan = _evaluated(campaign, kept), kept.logged, campaign.plan
     return {
         "log": kept.record.sha256,
         "weights": [path.name for path in kept.paths],
@@ -104,11 +101,12 @@ def _show(content: Mapping[str, Any], console: Console) -> None:
     )
 
 
-def _evaluated(plan: Plan, kept: Kept) -> dict[str, float | None]:
+def _evaluated(campaign: Campaign, kept: Kept) -> dict[str, float | None]:
     """The metrics that the weights give, in processes of their own; None for what is no number."""
     folder = kept.job.folder / "ranks" / f"verify_{kept.job.index}"
-    one = replace(plan, jobs=(kept.job,))
-    job = rank_job.carry_out(one, WORK, {"files": [str(path) for path in kept.paths]}, folder)
+    job = rank_job.carry_out(
+        campaign.with_job(kept.job), WORK, {"files": [str(path) for path in kept.paths]}, folder
+    )
     seen: dict[str, float | None] = files.read_json(job.folder / EVALUATED)
     shutil.rmtree(folder)
     return seen

@@ -149,10 +149,11 @@ class Pages:
 
     def _campaign(self, folder: Path) -> str:
         """As it goes on, if runs are missing and somebody carries them out, or none has ended; else the report."""
-        from train_bench.campaign import runner, status
+        from train_bench.campaign import status
+        from train_bench.campaign.opened import Campaign
 
         try:
-            standing = status.standing(runner.open_folder(folder))
+            standing = status.standing(Campaign.open(folder))
         except TrainBenchError:  # no campaign, or not one that could go on here
             return self._report([folder])
         if standing.running or not standing.finished:
@@ -160,7 +161,7 @@ class Pages:
 
             return write.live_page(
                 folder,
-                standing.plan.jobs,
+                standing.campaign.jobs,
                 standing.records,
                 finished=standing.finished,
                 running=standing.running,

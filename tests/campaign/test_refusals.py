@@ -12,11 +12,14 @@ import cattrs
 import pytest
 
 from tests.command_line import typed
-from tests.fake_campaigns import make
+from tests.fake_campaigns import begin, make
 from tests.run.fakes import job
-from train_bench.campaign import preflight, runner
+from train_bench.campaign import data, refusals
+from train_bench.campaign.opened import Campaign
+from train_bench.core import files
 from train_bench.errors import RequestError
 from train_bench.plan import discover
+from train_bench.plan.threads import threads_of_environment
 
 
 def train_bench(*arguments, **environ):
@@ -51,7 +54,7 @@ def test_gpus_that_are_not_there_are_told_before_anything_starts(tmp_path, argum
 )
 def test_an_output_that_cannot_be_written_is_refused(folder):
     with pytest.raises(RequestError, match=r"output=.* cannot be written .*Nothing was started"):
-        runner.begin(make(f"output={folder}"))
+        begin(make(f"output={folder}"))
 
 
 def test_an_output_that_cannot_be_written_is_told_with_exit_code_2():
@@ -61,13 +64,13 @@ def test_an_output_that_cannot_be_written_is_told_with_exit_code_2():
 
 
 def test_looking_whether_a_folder_can_be_written_leaves_no_trace(tmp_path):
-    preflight.refuse_folder(tmp_path / "a" / "b")
+    files.refuse_unwritable(tmp_path / "a" / "b")
     assert not list(tmp_path.iterdir())
 
 
 def test_data_that_cannot_be_prepared_for_lack_of_a_place_are_refused(tmp_path):
     with pytest.raises(RequestError, match="data_dir=/proc/nowhere cannot be written"):
-        runner.prepare_data(make(f"output={tmp_path / 'campaign'}", "data_dir=/proc/nowhere"))
+        data.prepare(Campaign.of(make(f"output={tmp_path / 'campaign'}", "data_dir=/proc/nowhere")))
 
 
 @pytest.mark.full
@@ -86,9 +89,9 @@ def test_full_scale_plans_and_data_ask_for_no_dropped_caches(tmp_path):
 def test_threads_that_the_environment_asks_for_are_honoured_or_refused(said, threads):
     if isinstance(threads, str):
         with pytest.raises(RequestError, match=f"OMP_NUM_THREADS is {threads}"):
-            preflight.threads_of_environment({"OMP_NUM_THREADS": said})
+            threads_of_environment({"OMP_NUM_THREADS": said})
     else:
-        assert preflight.threads_of_environment({"OMP_NUM_THREADS": said}) == threads
+        assert threads_of_environment({"OMP_NUM_THREADS": said}) == threads
 
 
 @pytest.mark.parametrize(("overrides", "threads"), [([], 3), (["launcher.threads_per_rank=2"], 2)])
@@ -104,8 +107,8 @@ def test_a_package_that_is_not_installed_is_told_where_the_benchmark_needs_it(mo
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "sklearn" else found(name))
     with pytest.raises(RequestError, match=r"\(sklearn\): pip install '\S+\[references\]'\. Nothing"):
-        preflight.refuse_missing_packages(replace(job(tmp_path), reference="resnet"))
-    preflight.refuse_missing_packages(replace(job(tmp_path), reference="bert"))
+        refusals.refuse(Campaign.of(make("benchmark=resnet_mini")), [refusals.packages])
+    refusals.refuse(Campaign.of(make("benchmark=bert_mini")), [refusals.packages])
 
 
 def test_a_rendezvous_on_a_port_that_is_taken_is_refused(tmp_path):
@@ -115,9 +118,9 @@ def test_a_rendezvous_on_a_port_that_is_taken_is_refused(tmp_path):
         port = taken.getsockname()[1]
         options = {"master_addr": "127.0.0.1", "master_port": port, "node_rank": 0}
         two = job(tmp_path, nodes=2, launcher_config=options)
-        with pytest.raises(RequestError, match=f"launcher.master_port={port} is in use on this host"):
-            preflight.refuse_port(two)
-        preflight.refuse_port(replace(two, launcher_config=options | {"node_rank": 1}))
+        (sentence,) = refusals.taken_port(two)
+        assert sentence.startswith(f"launcher.master_port={port} is in use on this host")
+        assert not [*refusals.taken_port(replace(two, launcher_config=options | {"node_rank": 1}))]
 
 
 def slurm(*overrides):
@@ -144,7 +147,7 @@ def test_plan_refuses_what_run_would_refuse_with_the_same_sentence_and_exit_code
     assert (ran.returncode, ran.stdout) == (2, "")
     planned = typed("plan", "--json", *words)
     assert planned.returncode == ran.returncode
-    refused = json.loads(planned.stdout)["refused"] if planned.stdout else planned.stderr
+    refused = json.loads(planned.stdout)["refused"][0] if planned.stdout else planned.stderr
     for answer in (ran.stderr, refused):
         assert sentence in answer
     assert refused.strip().removeprefix("train-bench: ") == ran.stderr.strip().removeprefix("train-bench: ")
@@ -165,14 +168,14 @@ def test_a_plan_for_another_machine_needs_no_launcher_here(tmp_path):
 @pytest.mark.parametrize("words", [("launcher.gres=gpu:8",), ("launcher.extra=['--gpus-per-node=8']",)])
 def test_gpus_of_a_queue_are_requested_in_either_way(words):
     planned = make(*slurm("device=cuda", *words))
-    batch = discover.batch(runner.launcher_config(planned))
+    batch = Campaign.of(planned).queue
     assert batch.refuse_job(planned.jobs[0]) is None
 
 
 def test_a_plan_that_run_would_begin_has_nothing_to_refuse():
     planned = typed("plan", "--json", "runs=1")
     assert planned.returncode == 0
-    assert json.loads(planned.stdout)["refused"] is None
+    assert json.loads(planned.stdout)["refused"] == []
 
 
 @pytest.mark.full

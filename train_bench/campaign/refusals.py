@@ -1,0 +1,201 @@
+"""Refusals of a campaign on this machine, in the order in which they are said: `run` raises the first sentence, `plan`
+shows all."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import os
+import shlex
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from train_bench.campaign import batch_queue, data
+from train_bench.campaign.opened import Campaign, holds_plan
+from train_bench.core import files, software
+from train_bench.core.job import Device, Job, Precision
+from train_bench.errors import LaunchError, RequestError
+from train_bench.launcher import Launch
+from train_bench.observers import tracking
+from train_bench.plan import interpreter
+from train_bench.plan.process import answer
+
+DROP = Path("/proc/sys/vm/drop_caches")
+
+Refusal = Callable[[Campaign], Iterator[str]]
+
+
+def packages(campaign: Campaign) -> Iterator[str]:
+    """Imports of the reference that are not installed here, or for the ranks' own interpreter. Nothing of it is
+    imported. Those of a user's program are not checked."""
+    if campaign.program is None:
+        yield from missing_packages(
+            campaign.plan.reference,
+            type(campaign.benchmark).REQUIRES,
+            shipped=campaign.reference_is_shipped,
+            python=campaign.first.python,
+        )
+
+
+def missing_packages(
+    reference: str, needed: Sequence[str], *, shipped: bool, python: str | None = None
+) -> Iterator[str]:
+    """The packages of a reference that are not installed here, or for the interpreter `python`."""
+    missing = (
+        [name for name in needed if importlib.util.find_spec(name) is None]
+        if python is None
+        else interpreter.missing(python, needed)
+    )
+    if missing:
+        step = software.install_command("references") if shipped else "install them"
+        step = step if python is None else f"{python} -m {step}" if shipped else f"{step} for python={python}"
+        yield f"{reference} needs packages that are not installed ({', '.join(missing)}): {step}. Nothing was started."
+
+
+def launcher(campaign: Campaign) -> Iterator[str]:
+    """Software with which the launcher starts ranks and which is not installed here."""
+    reason = campaign.launcher_config.refuse_installation()
+    if reason is not None:
+        yield reason
+
+
+def queue(campaign: Campaign) -> Iterator[str]:
+    """A run that would lack in the queue what it was requested with, and a queue that is out of reach from here."""
+    if campaign.queue is not None:
+        reason = campaign.queue.refuse_job(campaign.first)
+        yield from batch_queue.unreachable(campaign.queue) if reason is None else (reason,)
+
+
+def trackers(campaign: Campaign) -> Iterator[str]:
+    """Trackers that are unknown or not installed."""
+    yield from _sentence(tracking.named, campaign.plan.request["tracking"])
+
+
+def folder(campaign: Campaign) -> Iterator[str]:
+    """A folder that cannot be written, or is not empty."""
+    yield from folder_to_begin_in(campaign.folder)
+
+
+def folder_to_begin_in(folder: Path) -> Iterator[str]:
+    """Reason that nothing can begin in a folder: it cannot be written, or is not empty."""
+    yield from _sentence(files.refuse_unwritable, folder)
+    if folder.is_dir() and any(folder.iterdir()):
+        step = f", or continue its campaign with resume={folder}." if holds_plan(folder) else "."
+        yield f"The folder {folder} is not empty. Choose another with output=DIR{step}"
+
+
+def caches(campaign: Campaign) -> Iterator[str]:
+    """Page caches that cannot be dropped as requested, if ranks start on this host."""
+    job = campaign.first
+    if not job.drop_caches or campaign.queue is not None:
+        return
+    if job.drop_caches_command is not None:
+        program = shlex.split(job.drop_caches_command)[0]
+        if shutil.which(program) is None:
+            yield (
+                f"drop_caches_command={job.drop_caches_command}: there is no program {program} here. Nothing was "
+                "started."
+            )
+    elif not os.access(DROP, os.W_OK):
+        yield (
+            f"drop_caches=true was requested, but {DROP} cannot be written here; run as root on Linux, or give "
+            "drop_caches_command='sudo -n PROGRAM'. Nothing was started."
+        )
+
+
+def gpus(campaign: Campaign) -> Iterator[str]:
+    """GPUs that the ranks on this host need and that are not there. A user's program chooses its devices itself."""
+    job = campaign.first
+    tf32 = job.precision is Precision.tf32
+    if campaign.program is not None or campaign.queue is not None:
+        return
+    if job.device is Device.cpu or (job.device is Device.auto and not tf32):
+        return
+    found = _gpus(job.python or sys.executable)
+    if found == 0 and job.device is Device.auto:
+        yield "precision=tf32 needs a GPU, and PyTorch finds none here; use fp32 or bf16."
+    elif found < job.nproc_per_node:
+        step = "use device=cpu" if found == 0 else "reduce launcher.nproc_per_node"
+        yield (
+            f"device={job.device.value} needs {job.nproc_per_node} GPU(s) here, and PyTorch finds {found}; {step}. "
+            f"Nothing was started."
+        )
+
+
+def port(campaign: Campaign) -> Iterator[str]:
+    """A port of the rendezvous, which this host serves, that is taken."""
+    if campaign.queue is None:
+        yield from taken_port(campaign.first)
+
+
+def taken_port(job: Job) -> Iterator[str]:
+    """The port of the rendezvous of `job`, if this host serves it and it is taken."""
+    options = job.launcher_config
+    number = options.get("master_port")
+    if (
+        job.nodes < 2
+        or options.get("master_addr") is None
+        or options.get("node_rank")
+        or not isinstance(number, int)
+    ):
+        return
+    try:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("", number))
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            yield (
+                f"launcher.master_port={number} is in use on this host; give another port that is free. Nothing was "
+                "started."
+            )
+
+
+REFUSALS: tuple[Refusal, ...] = (
+    packages,
+    launcher,
+    queue,
+    trackers,
+    folder,
+    data.unprepared,
+    caches,
+    gpus,
+    port,
+)
+"""What is asked before a campaign begins."""
+
+TO_CONTINUE: tuple[Refusal, ...] = (packages, launcher)
+"""What is asked before one continues, whose folder, data and options are there."""
+
+
+def refused(campaign: Campaign, checks: Sequence[Refusal] = REFUSALS) -> Iterator[str]:
+    """The sentences of all checks."""
+    for check in checks:
+        yield from check(campaign)
+
+
+def refuse(campaign: Campaign, checks: Sequence[Refusal] = REFUSALS) -> None:
+    """Raise `RequestError` with the first sentence."""
+    for sentence in refused(campaign, checks):
+        raise RequestError(sentence)
+
+
+def _sentence(check: Callable[[Any], object], value: Any) -> Iterator[str]:
+    """The sentence of a check that raises."""
+    try:
+        check(value)
+    except RequestError as error:
+        yield str(error)
+
+
+def _gpus(python: str) -> int:
+    """Number of GPUs that the ranks will find. Counted in a process of its own, because torch is not imported here."""
+    try:
+        printed = answer(Launch(argv=(python, "-c", "import torch; print(torch.cuda.device_count())")))
+        return int(printed.split()[-1])
+    except (LaunchError, ValueError, IndexError):
+        return 0
