@@ -24,8 +24,8 @@ from train_bench.rules.ruleset import BenchmarkRules
 FINISHED, DIED, INTERRUPTED = "finished", "died", "interrupted"
 """Outcomes of an attempt; None: killed together with its campaign."""
 
-BUDGET_MARKS = ("(max_minutes=", "(stop_when=")
-"""In the reason of a run that its time limit ended, of today and of older versions."""
+BUDGET_MARK = "(max_minutes="
+"""In the reason of a run that its time limit ended."""
 
 Attempt = Mapping[str, Any]
 
@@ -87,9 +87,7 @@ def check_budget(case: EntryCase) -> Iterator[Finding]:
         one.get("stop_when") for one in stated if isinstance(one.get("stop_when"), str)
     ):
         ended = [
-            str(record.index)
-            for record in records
-            if any(mark in death for death in record.deaths for mark in BUDGET_MARKS)
+            str(record.index) for record in records if any(BUDGET_MARK in death for death in record.deaths)
         ]
         message = f"Runs had a time limit, {budget}"
         if location.plan:  # a package does not say how runs ended
