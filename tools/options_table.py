@@ -19,8 +19,8 @@ INTRODUCTION = """\
 Options of the verbs that compose a configuration: `run`, `plan`, `prepare`, `rcp`, `forecast`, `profile`, `accept`
 and `check`. Type them as `name=value` or `--name value`. "Verbs" says which of them take an option, if not all.
 "Resume": it may be given again with `resume=`; everything else follows from the campaign's plan. `train-bench VERB
---help` prints the same. `python tools/options_table.py` makes this page from the fields of `train_bench/plan/run_config.py`,
-`train_bench/task.py` and the launchers' configurations.
+--help` prints the same. `python tools/options_table.py` makes this page from the fields of
+`train_bench/plan/run_config.py`, `train_bench/task.py` and the launchers' configurations.
 """
 
 
