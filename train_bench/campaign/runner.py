@@ -136,7 +136,6 @@ def _run(
     """Carry out one run and write its files. Returns the deaths of its processes; None without any, or if its budget
     ended it, which is a result like any other. One that writes checkpoints is started again instead, in one log."""
     shutil.rmtree(job.ranks_folder, ignore_errors=True)
-    rank_messages.make_token(job.ranks_folder)
     observers.run_started(job)
     log, budget, restarts = Follower(job.partial_log), BudgetGuard(job), _restarts(job)
     rules, launcher, clock = campaign.rules, campaign.launcher, ParentClock()
@@ -146,6 +145,7 @@ def _run(
 
     with attempts.attempt(job, rules.digest, witnessed) as died:
         while True:
+            rank_messages.make_token(job.ranks_folder)  # each start has a folder of its own
             watching = Observers([clock, observers, violations, budget, RunWatchdog(job), hosts, restarts])
             hosts.run_starts(job)
             ended = _launch(job, launcher, log, watching, restarts)
