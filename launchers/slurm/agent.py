@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from train_bench.core.job import Job, read_job
 from train_bench.errors import LaunchError, TrainBenchError
 from train_bench.launchers.slurm.config import Starter
+from train_bench.launchers.slurm.hostlist import expand
 from train_bench.launchers.slurm.rendezvous import rendezvous
 from train_bench.launchers.slurm.start import FIRST_NODE, STARTER
 
@@ -55,21 +55,6 @@ def _horovod(job: Job) -> dict[str, Any]:
             f"{job.nodes} hosts from host {first} on are required, but SLURM_JOB_NODELIST={listed} has {len(hosts)}."
         )
     return {"hosts": hosts}
-
-
-def expand(hostlist: str) -> list[str]:
-    """Names of a host list, `r[1-2]n[08-09],login`, written out by Slurm. Raises `LaunchError` for any other text."""
-    try:
-        done = subprocess.run(
-            ("scontrol", "show", "hostnames", hostlist), capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError) as error:
-        reason = str(getattr(error, "stderr", "") or error).strip()
-        raise LaunchError(
-            f"The host list {hostlist[:200]!r} cannot be expanded by `scontrol show hostnames`: {reason}. "
-            "launcher.starter=srun needs no host list."
-        ) from error
-    return done.stdout.split()
 
 
 if __name__ == "__main__":

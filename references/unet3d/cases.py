@@ -45,14 +45,18 @@ def write_case(
     arrays = {"x": image.astype("<f4", copy=False), "y": label.astype(np.uint8, copy=False)}
     for kind, array in arrays.items():
         path = _path(folder, number, kind)
-        part = path.with_suffix(".npy.part")
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with files.whole_file(path) as file:
                 np.save(file, np.ascontiguousarray(array[None]), allow_pickle=False)
                 file.flush()
-                digest = prepared.digest(part, "md5")
-                entry[kind] = {"bytes": part.stat().st_size, "sha256": prepared.digest(part), "md5": digest}
+                written = Path(str(file.name))
+                digest = prepared.digest(written, "md5")
+                entry[kind] = {
+                    "bytes": written.stat().st_size,
+                    "sha256": prepared.digest(written),
+                    "md5": digest,
+                }
                 if digest != md5.get(path.name, digest):
                     raise RequestError(
                         f"{path.name} would have md5 {digest}; the benchmark is defined on {md5[path.name]}. Fetch "

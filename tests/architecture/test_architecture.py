@@ -84,7 +84,7 @@ ONLY_IN = {
         "train_bench/own_trainer/command.py",
         "train_bench/startup/started.py",
         "launchers/horovod/build.py",
-        "launchers/slurm/agent.py",
+        "launchers/slurm/hostlist.py",
     },
 }
 
@@ -99,6 +99,7 @@ MAY_IMPORT_TORCH = (
     "train_bench/profile/",
     "train_bench/serving/quantisation.py",
     "train_bench/equivalence/foreign.py",
+    "train_bench/equivalence/initial.py",
     "train_bench/equivalence/observe.py",
     "train_bench/equivalence/record.py",
     "train_bench/startup/mapping.py",

@@ -160,6 +160,7 @@ def test_every_option_that_names_a_program_needs_trust(begun, monkeypatch, name)
     def name_a_program(plan):
         value = {"argv": ["nc", "evil"], "cwd": "/"} if name == "command" else "nc evil"
         plan["shared" if TRAITS[name].in_jobs else "request"][name] = value
+        plan["request"]["energy"] = "auto"
 
     changed(begun.jobs[0].folder, name_a_program)
     monkeypatch.setattr(refusals, "TO_CONTINUE", ())

@@ -428,6 +428,6 @@ def test_the_energy_command_of_somebody_else_is_shown_and_not_carried_out(tmp_pa
     begin(plan)
     plan = open_plan(tmp_path / "campaign")
     with pytest.raises(RequestError, match="you have not started or trusted before: energy_command=evil"):
-        command_trust.refuse(plan, trusted=False)
-    command_trust.note(plan)
-    command_trust.refuse(plan, trusted=False)
+        command_trust.refuse(Campaign.of(plan), trusted=False)
+    command_trust.note(Campaign.of(plan))
+    command_trust.refuse(Campaign.of(plan), trusted=False)

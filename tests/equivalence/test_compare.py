@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.equivalence.fakes import recorded
-from train_bench.equivalence import compare, distributions, record, recording
+from train_bench.equivalence import compare, distributions, initial, record, recording
 from train_bench.equivalence.compare import CANNOT_TELL, DIFFERENT, EQUAL, NOT_COMPARED, Pair
 from train_bench.equivalence.observe import Notes
 
@@ -293,12 +293,12 @@ def test_start_weights_of_another_spread_are_found_over_many_seeds_and_other_dra
 
 
 def test_initial_values_of_a_tensor_are_taken_once_each():
-    initial, notes = record.Initial(), Notes()
-    initial.add({"small": torch.arange(50.0), "large": torch.arange(10_000.0)})
-    initial.note(notes)
+    values, notes = initial.Initial(), Notes()
+    values.add({"small": torch.arange(50.0), "large": torch.arange(10_000.0)})
+    values.note(notes)
     small, large = (notes.arrays[f"initial/{name}"][0] for name in ("small", "large"))
     assert sorted(small) == list(range(50))
-    assert len(set(large)) == len(large) == record.VALUES
+    assert len(set(large)) == len(large) == initial.VALUES
 
 
 def test_tests_of_equal_distributions_reject_as_seldom_as_they_say():

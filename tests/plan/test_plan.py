@@ -3,6 +3,8 @@
 import re
 import sys
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,8 +13,8 @@ from tests.fake_campaigns import composed_config, make
 from tests.selection import others_in_full
 from train_bench.errors import RequestError
 from train_bench.launchers.deepspeed.start import Launcher as DeepSpeed
-from train_bench.plan import discover
-from train_bench.plan import plan as planning
+from train_bench.plan import discover, refusals
+from train_bench.plan.asked import Asked
 from train_bench.rules import ruleset
 
 PREPARED = "drop_caches=true"
@@ -365,10 +367,11 @@ def test_a_schedule_that_never_ends_or_never_evaluates_is_refused(option, senten
 def test_a_period_of_nothing_is_refused_where_the_rules_leave_it_free():
     schedule = make().jobs[0].config["evaluation"]
     rules = replace(ruleset.load("mini-1.0").benchmark("resnet_mini"), schedule=None)
-    config = composed_config("benchmark.evaluation.period=0").benchmark
+    options = composed_config("benchmark.evaluation.period=0")
     assert schedule["period"] == 1
-    with pytest.raises(RequestError, match="period is 0; it has to be a finite number above 0"):
-        planning._schedule(config, rules)
+    asked = Asked(options, rules, SimpleNamespace(cache=Path()), reference_runs=False, to_be_run=False)
+    (sentence,) = refusals.evaluations(asked)
+    assert "period is 0; it has to be a finite number above 0" in sentence
 
 
 def test_a_rule_file_that_is_missing_is_said_in_the_plan(monkeypatch):

@@ -13,6 +13,7 @@ from tests.report.test_history_in_browser import store  # noqa: F401
 from tests.report.test_page_in_browser import A4, BROKEN_WORDS
 from tests.report.test_serving_in_browser import content as served_content
 from train_bench.campaign import status
+from train_bench.campaign.opened import Campaign
 from train_bench.cli.commands.web import Pages
 from train_bench.cli.program import command
 from train_bench.profile import several
@@ -139,11 +140,16 @@ def running(whole, tmp_path):
     lines = job.result_file.read_text().splitlines(keepends=True)
     job.partial_log.write_text("".join(lines[:-3]))
     job.result_file.unlink()
-    now = status.standing(whole)
+    now = status.standing(Campaign.of(whole))
     path = tmp_path / "live.html"
     path.write_text(
         write.live_page(
-            job.folder, now.plan.jobs, now.records, finished=now.finished, running=True, expected="in 1:20"
+            job.folder,
+            now.campaign.jobs,
+            now.records,
+            finished=now.finished,
+            running=True,
+            expected="in 1:20",
         )
     )
     return path

@@ -3,6 +3,7 @@
 import re
 
 from train_bench.campaign import status
+from train_bench.campaign.opened import Campaign
 from train_bench.report.page import write
 
 
@@ -18,10 +19,10 @@ def test_a_run_whose_log_grows_has_a_table_of_its_evaluations_and_finished_ones_
     third = [number for number, line in enumerate(lines) if '"eval_accuracy"' in line][2]
     job.partial_log.write_text("".join(lines[: third + 1]))
     job.result_file.unlink()
-    now = status.standing(whole)
+    now = status.standing(Campaign.of(whole))
     page = write.live_page(
         job.folder,
-        now.plan.jobs,
+        now.campaign.jobs,
         now.records,
         finished=now.finished,
         running=now.running,

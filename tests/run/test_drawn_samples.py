@@ -47,7 +47,7 @@ def written(tmp_path):
 def test_samples_are_drawn_after_the_last_line_of_the_log_and_written_beside_the_ranks(tmp_path):
     task = Drawing(sheet())
     status, events = run(tmp_path, task)
-    assert (status, task.diary[-1], keys(events)[-1]) == ("success", "draw_samples", "replicas")
+    assert (status, task.diary[-1], keys(events)[-1]) == ("success", "draw_samples", "loaded_code")
     (row,) = written(tmp_path)["rows"]
     assert base64.b64decode(row["drawn"].pop("rgb")) == IMAGES.tobytes()
     assert row["drawn"] == {"samples": 2, "rows": 1, "columns": 2}
@@ -75,7 +75,7 @@ def test_samples_are_drawn_after_the_last_line_of_the_log_and_written_beside_the
 )
 def test_a_failure_leaves_the_result_and_is_written_in_their_place(tmp_path, drawn, error):
     status, events = run(tmp_path, Drawing(drawn))
-    assert (status, keys(events)[-1]) == ("success", "replicas")
+    assert (status, keys(events)[-1]) == ("success", "loaded_code")
     assert written(tmp_path)["error"].startswith(error)
 
 

@@ -216,10 +216,10 @@ def campaign(folder, runs=1):
     (folder / "weights").mkdir(parents=True)
     made = [make_run(folder, index) for index in range(runs)]
 
-    class Plan:
-        jobs, ruleset, benchmark = tuple(made), MINI.ruleset, MINI.name
+    class Made:
+        first, jobs, rules = made[0], tuple(made), MINI
 
-    return made[0], kept_runs(Plan)
+    return made[0], kept_runs(Made)
 
 
 def make_run(folder, index):

@@ -340,7 +340,7 @@ def test_a_file_beyond_all_sizes_leaves_the_other_tests_judged(copied, name):
     with (copied / "Offline/accuracy" / name).open("wb") as file:
         file.truncate(2**20 + 1)
     judgement = judge_folder(copied / "Offline", None)
-    assert "accuracy cannot be read (it has more than" in judgement.unjudged[0]
+    assert f"accuracy/{name} cannot be read (it has more than" in judgement.unjudged[0]
     assert (judgement.valid, len(judgement.tests)) == (False, 3)
 
 

@@ -11,7 +11,7 @@ from tests.command_line import train_bench, wait_for
 from tests.sandbox import ROOT
 from train_bench.cli import sweep
 from train_bench.errors import LaunchError
-from train_bench.launchers.slurm.agent import expand
+from train_bench.launchers.slurm.hostlist import expand
 from train_bench.report.sweep import outcome
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]

@@ -79,6 +79,9 @@ def _begun(request: Request, warn: Say, *, reference_runs: bool) -> Campaign:
             for sentence in batch_queue.unreachable(campaign.queue):
                 raise RequestError(sentence)
         return campaign
+    if config.only is not None or config.trust:
+        option = "trust=true" if config.only is None else "only=[RUN,...]"
+        raise RequestError(f"{option} is only for an existing campaign; give it with resume=DIR.")
     campaign = Campaign.planned(request, reference_runs=reference_runs)
     if reference_runs:
         reference_point.refuse(campaign, replace=config.replace_point, append=config.append_point)

@@ -69,7 +69,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     part = path.with_name(f"{path.name}.{secrets.token_hex(6)}.part")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
-        with _naming(path), os.fdopen(descriptor, "wb") as file:
+        with _naming(path), open(part, "wb", opener=lambda _name, _flags: descriptor) as file:
             yield file
         part.replace(path)
     except BaseException:

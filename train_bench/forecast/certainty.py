@@ -206,7 +206,7 @@ class _Trial:
     ) -> NDArray[np.float64]:
         """RCP test of the judge, which is linear in mean and deviation."""
         at_0, at_1 = (
-            rcp.lowest_mean(replace(self.point, mean=0.0, deviation=deviation), n_reference, self.rules)
+            rcp.bound_of_test(replace(self.point, mean=0.0, deviation=deviation), n_reference, self.rules)
             for deviation in (0.0, 1.0)
         )
         return means + (at_1 - at_0) * deviations + at_0

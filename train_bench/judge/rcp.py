@@ -458,10 +458,15 @@ def _decided_by_others(
 def lowest_mean(point: Point, n_reference: int, rules: BenchmarkRules) -> float:
     """Lowest mean of a submission that passes against a point at the round's level; 0 where the reference scatters so
     widely that any mean does. N - 2 submission values whatever is dropped, as the official checker counts them."""
+    return max(0.0, bound_of_test(point, n_reference, rules))
+
+
+def bound_of_test(point: Point, n_reference: int, rules: BenchmarkRules) -> float:
+    """Bound of the test of `lowest_mean` for values of either sign, as those of a simulation about 0 are."""
     bound = smallest_acceptable_mean(
         point.mean, point.deviation, n_reference, rules.runs - 2, rules.rcp_level
     )
-    return max(0.0, bound - rules.rcp_allowance)
+    return bound - rules.rcp_allowance
 
 
 def highest_mean(point: Point, n_reference: int, rules: BenchmarkRules) -> float:

@@ -10,7 +10,8 @@ import pytest
 from tests.command_line import typed
 from tests.fake_campaigns import make, verify
 from tests.serving.serve_fake import campaign
-from train_bench.campaign import runner
+from train_bench.campaign import data
+from train_bench.campaign.opened import Campaign
 from train_bench.cli.commands import serve
 from train_bench.core import files
 from train_bench.core.job import Device
@@ -39,17 +40,21 @@ def test_an_option_that_is_none_is_refused(begun, word, sentence):
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
-    """A plan whose one run has kept weights, verified as `agree` says; no data are asked for."""
-    monkeypatch.setattr(runner, "refuse_missing_data", lambda plan: None)
+    """A campaign whose one run has kept weights, verified as `agree` says; no data are asked for."""
+    monkeypatch.setattr(data, "refuse_missing", lambda campaign: None)
     _, (run,) = campaign(tmp_path / "campaign")
     plan = make(f"output={tmp_path / 'planned'}", "runs=1")
     job = replace(plan.jobs[0], folder=run.job.folder)
 
     def verified(agree):
         verify(run.job.folder / "result_0.txt", agree=agree)
-        return replace(plan, jobs=(job,))
+        return Campaign.of(replace(plan, jobs=(job,)))
 
     return verified
+
+
+def with_plan(campaign, **changes):
+    return replace(campaign, plan=replace(campaign.plan, **changes))
 
 
 def request(tmp_path, **changes):
@@ -75,7 +80,7 @@ def test_only_weights_whose_verification_holds_are_served(kept, tmp_path):
 
 def in_log(plan, old, new):
     """Edit the log of the only run; its verification is kept up to date."""
-    folder = plan.jobs[0].folder
+    folder = plan.folder
     path = folder / "result_0.txt"
     text = path.read_text()
     assert old in text
@@ -100,7 +105,7 @@ def test_a_log_with_another_fingerprint_names_no_evaluation_set(kept, tmp_path):
 
 def test_changed_weights_are_refused(kept, tmp_path):
     plan = kept(True)
-    (plan.jobs[0].folder / "weights" / "run_0.safetensors").write_bytes(b"others")
+    (plan.folder / "weights" / "run_0.safetensors").write_bytes(b"others")
     with pytest.raises(RequestError, match="is not what"):
         session.refuse(plan, request(tmp_path))
 
@@ -112,15 +117,15 @@ def test_an_output_that_exists_and_several_ranks_are_refused(kept, tmp_path):
     with pytest.raises(RequestError, match="exists; give another place with --output"):
         session.refuse(plan, request(tmp_path))
     with pytest.raises(RequestError, match=r"has 2 ranks; give launcher=inline"):
-        session.refuse(replace(plan, world_size=2), request(tmp_path, output=tmp_path / "other"))
+        session.refuse(with_plan(plan, world_size=2), request(tmp_path, output=tmp_path / "other"))
     assert not (tmp_path / "other").exists()
 
 
 def test_benchmarks_and_scenarios_without_rules_are_refused(kept, tmp_path):
-    plan = replace(kept(True), benchmark="minigo_mini")
+    plan = with_plan(kept(True), benchmark="minigo_mini")
     with pytest.raises(RequestError, match="no rules for minigo_mini; it has some for resnet_mini"):
         session.refuse(plan, request(tmp_path))
-    plan = replace(kept(True), benchmark="unet3d_mini")
+    plan = with_plan(kept(True), benchmark="unet3d_mini")
     with pytest.raises(
         RequestError, match=r"not served in the scenario server .*; choose among offline, single"
     ):
@@ -143,7 +148,7 @@ def test_an_output_that_cannot_be_written_is_refused(kept, tmp_path):
 def test_int8_on_a_gpu_is_refused(kept, tmp_path, monkeypatch):
     monkeypatch.setattr(session.rank_job, "refuse", lambda plan, work: None)
     plan = kept(True)
-    plan = replace(plan, jobs=(replace(plan.jobs[0], device=Device.cuda),))
+    plan = plan.with_job(replace(plan.first, device=Device.cuda))
     wanted = request(tmp_path, quantisation="int8_dynamic")
     with pytest.raises(RequestError, match="int8_dynamic is for the CPU, and device is cuda; add device=cpu"):
         session.refuse(plan, wanted)
@@ -165,12 +170,12 @@ def test_int8_on_a_gpu_is_refused(kept, tmp_path, monkeypatch):
 )
 def test_energy_is_not_measured_as_somebody_else_says(kept, tmp_path, options, sentence):
     plan = kept(True)
-    files.write_json(plan.jobs[0].folder / "plan.json", {})
-    asking = replace(plan, request={**plan.request, "energy": "auto", **options})
+    files.write_json(plan.folder / "plan.json", {})
+    asking = with_plan(plan, request={**plan.plan.request, "energy": "auto", **options})
     with pytest.raises(RequestError, match=sentence):
         session.refuse(asking, request(tmp_path))
-    files.write_json(plan.jobs[0].folder / "plan.json", {})
-    session.refuse(replace(plan, request={**plan.request, "energy": "auto"}), request(tmp_path))
+    files.write_json(plan.folder / "plan.json", {})
+    session.refuse(with_plan(plan, request={**plan.plan.request, "energy": "auto"}), request(tmp_path))
 
 
 class FakeMeter:
@@ -223,7 +228,7 @@ HERE, ELSEWHERE = platform.node(), "elsewhere"
 def carried_out(kept, tmp_path, monkeypatch, *, host=HERE, **options):
     """Serve one scenario on a host, measured as the options say. Returns the lines and the folder of the result."""
     plan, lines = kept(True), []
-    plan = replace(plan, request={**plan.request, "energy": "auto", **options})
+    plan = with_plan(plan, request={**plan.plan.request, "energy": "auto", **options})
     wanted = request(tmp_path)
     tests = {
         f"run_0/Offline/{name}": {"run": 0, "mode": mode, "window_ms": window}
@@ -237,7 +242,7 @@ def carried_out(kept, tmp_path, monkeypatch, *, host=HERE, **options):
         files.write_json(folder / "served.json", {"scenario": "Offline", "host": host, "tests": tests})
         for name in tests:
             (wanted.output / name).mkdir(parents=True)
-        return replace(plan.jobs[0], folder=folder)
+        return replace(plan.first, folder=folder)
 
     monkeypatch.setattr(session.rank_job, "carry_out", served)
     session.carry_out(plan, session.refuse(plan, wanted), wanted, tell=lines.append)
@@ -257,7 +262,7 @@ def test_performance_tests_have_power_logs_where_the_campaign_measured_its_energ
 
 def test_what_becomes_of_the_logs_of_training_meanwhile_costs_no_result(kept, tmp_path, monkeypatch, meter):
     plan = kept(True)
-    power = plan.jobs[0].folder / "power" / "result_0"
+    power = plan.folder / "power" / "result_0"
     power.mkdir(parents=True)
     (power / "node_0.txt").write_text("read")
     os.mkfifo(power / "node_1.txt")
@@ -267,7 +272,7 @@ def test_what_becomes_of_the_logs_of_training_meanwhile_costs_no_result(kept, tm
     def served(plan, work, options, folder):
         shutil.rmtree(runs[0].job.folder)
         files.write_json(folder / "served.json", {"scenario": "Offline", "host": HERE, "tests": {}})
-        return replace(plan.jobs[0], folder=folder)
+        return replace(plan.first, folder=folder)
 
     monkeypatch.setattr(session.rank_job, "carry_out", served)
     session.carry_out(plan, runs, wanted, tell=lambda line: None)

@@ -9,6 +9,7 @@ from safetensors.numpy import save, save_file
 from tests.command_line import train_bench
 from tests.command_line import typed as typed_words
 from tests.fake_campaigns import Diary, FakeLauncher, begin, keep_weights, make, run_all, verify
+from train_bench.campaign import data
 from train_bench.cli.commands import startup
 from train_bench.core import files
 from train_bench.startup import page_cache, started, synthetic
@@ -149,7 +150,7 @@ def test_a_process_that_cannot_be_started_leaves_nothing(tmp_path):
 def test_answers_that_do_not_depend_on_the_weights_are_refused(kept, tmp_path, monkeypatch):
     verified(kept, agree=True)
     monkeypatch.setattr(started, "MODULE", "tests.startup.fake_process")
-    monkeypatch.setattr(startup.runner, "refuse_missing_data", lambda plan: None)
+    monkeypatch.setattr(data, "refuse_missing", lambda campaign: None)
     monkeypatch.setattr(startup, "_description", lambda *_: {"behaviour": "always right"})
     answer = typed("startup", str(kept), "--levels", "L1", "--disk", tmp_path / "disk")
     assert answer.returncode == 1
