@@ -331,6 +331,20 @@ def test_checkpoints_of_stable_diffusion_may_be_left_out_and_come_in_any_order(
     assert schedule.refuse(1.5 * period, period) is not None
 
 
+def test_checkpoints_of_stable_diffusion_may_be_rounded_down_to_whole_batches():
+    schedule_at = ruleset.load("training-5.0.0").benchmark("stable_diffusion").schedule_at
+    for batch_size in (576, 1536):  # accepted entries of 5.0: multiples of 511,488
+        assert all(schedule_at(batch_size).is_checkpoint(511_488 * at) for at in (1, 2, 7))
+        assert all(
+            schedule_at(batch_size).is_checkpoint(schedule_at(batch_size).period * at) for at in (1, 7)
+        )
+        assert not any(schedule_at(batch_size).is_checkpoint(511_488 * at - batch_size) for at in (1, 7))
+        assert not schedule_at(batch_size).is_checkpoint(767_232)
+    assert not schedule_at(512).is_checkpoint(512_000 - 512)
+    steps = ruleset.load("training-3.1.0").benchmark("stable_diffusion").schedule_at(576)
+    assert steps.is_checkpoint(888) and steps.is_checkpoint(889 * 3) and not steps.is_checkpoint(887)
+
+
 def test_every_benchmark_of_every_training_round_has_a_schedule():
     for name in ruleset.names():
         if name.startswith("training"):

@@ -17,13 +17,15 @@ from train_bench.progress import EvalSchedule
 class ScheduleRule:
     """The allowed evaluations at one batch size: the first at one of `first`, then every `period`, in the benchmark's
     unit. A logged position counts as kept within `slack`. `start` is the logged position before any training. Where
-    `any_order` is set, saved checkpoints are evaluated, a `period` apart: in any order, and not all of them."""
+    `any_order` is set, saved checkpoints are evaluated, a `period` apart: in any order, and not all of them. Each of
+    these periods may be up to `shorter` shorter."""
 
     first: tuple[float, ...]
     period: float
     slack: float
     start: float = 0.0
     any_order: bool = False
+    shorter: float = 0.0
 
     def default(self) -> EvalSchedule:
         """The schedule of a request that names none; it never ends."""
@@ -41,10 +43,12 @@ class ScheduleRule:
         return None
 
     def is_checkpoint(self, position: float | None) -> bool:
-        """True for a multiple of the period."""
-        if position is None or position < self.period - self.slack:
+        """True for a multiple of the period, or of one that is shorter by what is allowed."""
+        if position is None or position < self.period - self.shorter - self.slack:
             return False
-        return abs(position - round(position / self.period) * self.period) <= self.slack
+        periods = max(1, math.ceil((position - self.slack) / self.period))
+        late = periods * self.period - position
+        return late <= periods * self.shorter + self.slack
 
     def __str__(self) -> str:
         if self.any_order:
@@ -101,10 +105,12 @@ def _share(
 
 def _checkpoints(batch_size: int, *, samples: int, unit: str) -> ScheduleRule:
     """Saved checkpoints every so many samples, rounded up to whole batches, which are evaluated after the clock, in any
-    order (Stable Diffusion: training rules, benchmark specific rules)."""
-    steps = math.ceil(samples / batch_size)
-    period = steps if unit == "step" else steps * batch_size
-    return ScheduleRule(first=(period,), period=period, slack=1e-6, any_order=True)
+    order (Stable Diffusion: training rules, benchmark specific rules). Accepted entries of 5.0 round down instead
+    (511,488 images at batch sizes 576 and 1536), so that both count."""
+    step = 1 if unit == "step" else batch_size
+    period = math.ceil(samples / batch_size) * step
+    shorter = period - max(1, samples // batch_size) * step
+    return ScheduleRule(first=(period,), period=period, slack=1e-6, any_order=True, shorter=shorter)
 
 
 def _padded_epochs(
