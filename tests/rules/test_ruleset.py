@@ -328,7 +328,10 @@ def test_checkpoints_of_stable_diffusion_may_be_left_out_and_come_in_any_order(
     assert schedule.refuse(4 * period, period) is None and schedule.refuse(period, 2 * period) is None
     assert f"multiples of {period}" in str(schedule)
     assert not schedule.is_checkpoint(period + 1) and not schedule.is_checkpoint(0)
-    assert schedule.refuse(1.5 * period, period) is not None
+    allowed = f"allowed: multiples of {period}, in any order."
+    assert schedule.refuse(1.5 * period, period) == f"evaluation.first is {1.5 * period}; {allowed}"
+    assert schedule.refuse(period, 1.5 * period) == f"evaluation.period is {1.5 * period}; {allowed}"
+    assert schedule.refuse(None, period) == f"evaluation.first is None; {allowed}"
 
 
 def test_checkpoints_of_stable_diffusion_may_be_rounded_down_to_whole_batches():

@@ -33,8 +33,10 @@ class ScheduleRule:
 
     def refuse(self, first: float | None, period: float | None) -> str | None:
         """Reason that a schedule is not allowed, as a sentence; None if it is."""
-        if self.any_order and first is not None and self.is_checkpoint(first):
-            return None if self.is_checkpoint(period) else f"evaluation.period is {period}; allowed: {self}."
+        if self.any_order:
+            named = {"first": first, "period": period}
+            wrong = next((name for name, value in named.items() if not self.is_checkpoint(value)), None)
+            return f"evaluation.{wrong} is {named[wrong]}; allowed: {self}." if wrong else None
         if first is None or not any(abs(first - due) <= self.slack for due in self.first):
             allowed = ", ".join(f"{value:g}" for value in self.first)
             return f"evaluation.first is {first}; allowed: {allowed}."
