@@ -69,6 +69,10 @@ def test_a_hostile_result_is_answered_in_words(name, base, clone, tmp_path, tmp_
     served.mkdir(exist_ok=True)
     environment = {"PY": sys.executable, "CLONE": str(clone), "BASE": str(base), "SERVED": str(served)}
     cases = shutil.copytree(HOSTILE, tmp_path / "cases")
+    library = cases / "_lib.sh"
+    library.write_text(
+        library.read_text().replace("nice -n 19 ", "")
+    )  # a busy machine would not come to them
     ended = subprocess.run(
         ["bash", str(cases / name / "cmd.sh")],
         env=os.environ | environment | {"TMPDIR": str(tmp_path)},
