@@ -18,8 +18,8 @@ pytestmark = [pytest.mark.full, needs.shared(HOSTILE)]
 SEEN = {
     "a-lost-machine-stretches-the-slack": (r"lost=0\.95, times x 0\.55: valid=False", r"valid=True"),
     "benchmark-folder-with-links": (r"(?s)real\t0m[0-3]?\d\.\d.*real\t0m[0-3]?\d\.\d", r"Traceback"),
-    "bytecode-under-the-source": (
-        r"(?m)^(\w{12})\nedited code runs: False\n(?!\1$)\w{12}$|False\n\w{12}\nedited code runs: False",
+    "bytecode-under-the-source": (  # the digest is the same, and ranks name the module in their log
+        r"edited code runs: (?:True|False)\n\['train_bench\.references\.parts\.recommendation\.training'\]",
         r"Traceback",
     ),
     "other-sources-under-a-revision": (
@@ -40,6 +40,13 @@ SEEN = {
     "web-of-a-foreign-store": (r"(?m)^\d s$", r"\d\d s$"),
 }
 """What each has to print, and what not."""
+
+MORE = {
+    "bytecode-under-the-source": "\nPYTHONPATH=$W/k $PY -c '"
+    "from train_bench.references.parts.recommendation import training; "
+    "from train_bench.run.loaded_code import changed_bytecode; print(changed_bytecode())'\n"
+}
+"""What is done after the commands of a case."""
 
 
 @pytest.fixture(scope="session")
@@ -69,12 +76,16 @@ def test_a_hostile_result_is_answered_in_words(name, base, clone, tmp_path, tmp_
     served.mkdir(exist_ok=True)
     environment = {"PY": sys.executable, "CLONE": str(clone), "BASE": str(base), "SERVED": str(served)}
     cases = shutil.copytree(HOSTILE, tmp_path / "cases")
+    for path in (cases, *cases.rglob("*")):
+        path.chmod(path.stat().st_mode | 0o200)
     library = cases / "_lib.sh"
     library.write_text(
         library.read_text().replace("nice -n 19 ", "")
     )  # a busy machine would not come to them
+    script = cases / name / "cmd.sh"
+    script.write_text(script.read_text() + MORE.get(name, ""))
     ended = subprocess.run(
-        ["bash", str(cases / name / "cmd.sh")],
+        ["bash", str(script)],
         env=os.environ | environment | {"TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
