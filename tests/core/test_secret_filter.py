@@ -110,3 +110,10 @@ def test_code_that_assigns_a_key_is_no_secret_and_a_token_in_it_is():
     assert secret_filter.secrets_in_file("rank_0.stderr", b"first\nrun.sh --password=pl4ntedvalue") == [
         "line 2"
     ]
+
+
+@pytest.mark.parametrize("repeated", ["x", "eyJ-", "sk-", "a=", "bearer "])
+def test_a_line_of_any_length_is_read_once(repeated):
+    """Read again from each sign, 300,000 of them take minutes."""
+    text = repeated * (300_000 // len(repeated))
+    assert secret_filter.redacted(f"{text} ghp_{'a1' * 18}").endswith(f" {secret_filter.WITHHELD}")

@@ -43,17 +43,18 @@ OWNER_OF_TOKENS = re.compile(r"session|refresh|user|login|account|service|client
 TOKEN = re.compile(
     r"(?<![A-Za-z0-9])(?:"
     r"nvapi-[\w-]{6,}|hf_(?:[A-Za-z0-9]{20,}|[A-Z0-9]{6,})(?![A-Za-z0-9_])|gh[opusr]_[A-Za-z0-9]{6,}|github_pat_\w{6,}"
-    r"|glpat-[\w-]{6,}|A(?:KI|SI)A[A-Z0-9]{12,}|sk-(?:proj-|ant-|or-)?(?:[\w-]*[A-Za-z0-9]{16,}[\w-]*|[A-Z0-9]{6,})"
-    r"|[sr]k_(?:live|test)_[A-Za-z0-9]{6,}|xox[a-z]-[\w-]{6,}|xapp-[\w-]{6,}|eyJ[\w-]{5,}\.[\w-]+(?:\.[\w-]*)?"
+    r"|glpat-[\w-]{6,}|A(?:KI|SI)A[A-Z0-9]{12,}|sk-(?:proj-|ant-|or-)?(?:[\w-]{0,100}[A-Za-z0-9]{16,}[\w-]*|[A-Z0-9]{6,})"
+    r"|[sr]k_(?:live|test)_[A-Za-z0-9]{6,}|xox[a-z]-[\w-]{6,}|xapp-[\w-]{6,}|eyJ[\w-]{5,500}\.[\w-]+(?:\.[\w-]*)?"
     r"|AIza[\w-]{20,}|ya29\.[\w-]{10,}|npm_[A-Za-z0-9]{20,}|pypi-[\w-]{16,}|dop_v1_\w{10,}|dapi[0-9a-f]{20,}"
     r"|[Bb]earer\s+(?!token)[\w.~+/-]{6,}=*|-----BEGIN [A-Z ]*PRIVATE KEY-----"
     r")|(?<=://)[^\s/:@]*:[^\s/@]+(?=@)|(?<=://)[^\s/:@]{20,}(?=@)"
 )
 """Values that are secrets by their form: tokens of the usual services, and what stands before the @ of an address."""
 
-ASSIGNED = re.compile(r"(?P<name>[A-Za-z_][\w.-]*)(?:=|: ?)(?P<quote>[\"']?)(?P<value>[^\s\"';,&]+)")
+ASSIGNED = re.compile(r"(?<![\w.-])(?P<name>[\w.-]+)(?:=|: ?)(?P<quote>[\"']?)(?P<value>[^\s\"';,&]+)")
 FLAG = re.compile(r"(?<![\w-])--?(?P<name>[A-Za-z][\w.-]*)\s+(?P<quote>[\"']?)(?P<value>[^\s\"';]+)")
-"""A name and its value: `NAME=VALUE`, `NAME: VALUE`, `--name value`."""
+"""A name and its value: `NAME=VALUE`, `NAME: VALUE`, `--name value`. No match begins within a name, so that a line of
+any length is read once."""
 
 NO_SECRET = re.compile(
     r"true|false|none|null|yes|no|on|off|auto|\?\?\?|-.*|[$~./{<%(].*|\d{1,6}"
@@ -115,9 +116,11 @@ def redacted(text: str) -> str:
     spans += [match.span("value") for match in _assigned(text)]
     if not spans and "/" not in text and not re.search(r"\s", text) and is_opaque(text):
         return WITHHELD
-    for start, end in sorted(_merged(spans), reverse=True):
-        text = text[:start] + WITHHELD + text[end:]
-    return text
+    pieces, done = [], 0
+    for start, end in _merged(spans):
+        pieces += [text[done:start], WITHHELD]
+        done = end
+    return "".join([*pieces, text[done:]])
 
 
 def _merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
