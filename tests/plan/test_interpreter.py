@@ -108,7 +108,7 @@ def test_a_foreign_plan_starts_no_interpreter_of_its_own(other_environment, tmp_
 @pytest.mark.full
 def test_two_environments_take_turns_and_the_comparison_names_the_difference(other_environment, tmp_path):
     with laid_out(tmp_path):
-        words = ("benchmark=waves", "runs=2", "seed=1", f"output={tmp_path / 'pair'}")
+        words = ("benchmark=waves", "runs=3", "seed=1", f"output={tmp_path / 'pair'}")
         ran = typed("run", *words, f"against=python={other_environment}")
         said = " ".join(ran.stdout.split())
         assert "A and B differ in numpy (" in said, ran.stdout + ran.stderr

@@ -34,7 +34,7 @@ def profiled(tmp_path, monkeypatch):
             "beside": beside,
         }
         folder = tmp_path / f"profiled_{len(list(tmp_path.iterdir()))}"
-        job = rank_job.carry_out(planned, WORK, options, folder)
+        job = rank_job.carry_out(Campaign.of(planned), WORK, options, folder)
         return files.read_json(job.folder / "profile.json")["answer"]
 
     return answer

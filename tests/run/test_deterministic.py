@@ -8,6 +8,7 @@ import pytest
 
 from tests.fake_campaigns import make
 from train_bench.campaign import rank_job
+from train_bench.campaign.opened import Campaign
 from train_bench.cli.program import command
 from train_bench.core.job import RANK_MODULES
 from train_bench.errors import LaunchError, RequestError
@@ -48,7 +49,8 @@ def test_an_operator_that_cannot_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(RANK_MODULES, "look", "tests.campaign.rank_work")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     with pytest.raises(LaunchError, match=r"put_.* does not have a deterministic implementation"):
-        rank_job.carry_out(make("deterministic=true"), "look", {"varies": True}, tmp_path / "looked")
+        campaign = Campaign.of(make("deterministic=true"))
+        rank_job.carry_out(campaign, "look", {"varies": True}, tmp_path / "looked")
 
 
 @pytest.mark.parametrize(
