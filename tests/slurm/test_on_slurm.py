@@ -212,6 +212,8 @@ def test_a_list_of_hosts_is_written_out_by_slurm(hostlist, hosts):
     assert expand(hostlist) == hosts.split()
 
 
-def test_text_that_is_no_list_of_hosts_is_refused():
-    with pytest.raises(LaunchError, match="'n\\[2-1\\]' cannot be expanded by `scontrol show hostnames`"):
-        expand("n[2-1]")
+@pytest.mark.parametrize("text", ["n[2-1]", "n[1-2", "n[a-b]", "n[1-99999999]", "", " ,"])
+def test_text_that_is_no_list_of_hosts_is_refused(text):
+    with pytest.raises(LaunchError, match=r"cannot be expanded by `scontrol show hostnames`: .") as refused:
+        expand(text)
+    assert repr(text) in str(refused.value)

@@ -89,6 +89,7 @@ def test_many_campaigns_indexed_twice_and_into_a_new_store_give_the_same_rows(ma
     assert len({row[2] for row in entries}) == 1
 
 
+@pytest.mark.slow
 @needs.corpus
 def test_published_rounds_indexed_twice_and_into_a_new_store_give_the_same_rows(tmp_path):
     entries, logs = same_rows_when_indexed_twice_and_anew(CORPUS, tmp_path)
