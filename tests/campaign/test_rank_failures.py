@@ -14,7 +14,7 @@ import pytest
 
 from tests.command_line import processes, wait_for
 from tests.fake_campaigns import Diary, begin, make, run_all
-from train_bench.campaign import runner
+from train_bench.campaign import data, runner
 from train_bench.campaign.opened import Campaign
 from train_bench.errors import LaunchError
 from train_bench.launcher import Launch
@@ -42,8 +42,8 @@ class ByHand(Torchrun):
 
 
 def planned(tmp_path, *overrides):
-    data = f"data_dir={tmp_path.parent / 'resnet_mini'}"  # prepared once for all
-    plan = make(f"output={tmp_path / 'campaign'}", data, "device=cpu", "seed=1", "runs=1", *overrides)
+    prepared = f"data_dir={tmp_path.parent / 'resnet_mini'}"  # once for all
+    plan = make(f"output={tmp_path / 'campaign'}", prepared, "device=cpu", "seed=1", "runs=1", *overrides)
     data.prepare(Campaign.of(plan))
     begin(plan)
     return plan
