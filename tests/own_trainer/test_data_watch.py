@@ -1,11 +1,14 @@
 """Whoever opens a file of a data set before the clock starts is seen."""
 
+import os
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from train_bench.own_trainer import data_watch
 from train_bench.own_trainer.data_watch import DataWatch
 
 
@@ -20,39 +23,66 @@ def data(tmp_path):
     return folder
 
 
-def watched(folder, opened):
+LATER_MS = 3_600_000
+
+
+@pytest.fixture
+def mark(tmp_path):
+    path = tmp_path / "job.json"
+    path.write_text("{}")
+    return path
+
+
+@pytest.fixture
+def late(monkeypatch):
+    """A watch that notices everything an hour late, as on a machine with too much to do."""
+    monkeypatch.setattr(
+        data_watch, "time", SimpleNamespace(time_ns=lambda: time.time_ns() + LATER_MS * 10**6)
+    )
+
+
+def opened_by_another(path):
+    subprocess.run([sys.executable, "-S", "-c", f"open({str(path)!r})"], check=True)
+
+
+def watched(folder, opened, mark=None):
     """What is seen of other processes that open files before `run_start`, and one file afterwards."""
-    watch = DataWatch(folder)
-    try:
-        for name in opened:
-            subprocess.run([sys.executable, "-c", f"open({str(folder / name)!r})"], check=True)
-        time.sleep(0.05)
-        run_start = time.time() * 1000
-        time.sleep(0.05)
-        (folder / "train/0.bin").read_bytes()
-        time.sleep(0.05)
-        return watch.until(run_start)
-    finally:
-        watch.close()
+    watch = DataWatch(folder, mark)
+    for name in opened:
+        opened_by_another(folder / name)
+    if mark is not None:
+        os.utime(mark)
+    run_start = time.time() * 1000
+    (folder / "train/0.bin").read_bytes()
+    watch.close()
+    return watch.until(run_start)
 
 
 @pytest.mark.parametrize("name", ["train/1.bin", "elsewhere.bin"])
-def test_a_file_that_is_opened_before_the_clock_starts_is_named(data, name):
-    seen = watched(data, [name])
+def test_a_file_that_is_opened_before_the_clock_starts_is_named(data, mark, late, name):
+    seen = watched(data, [name], mark)
     assert (seen.files, seen.first, seen.unknown) == (1, (name,), None)
 
 
-def test_files_that_are_opened_afterwards_are_not(data):
-    seen = watched(data, [])
+def test_without_a_mark_the_time_counts_at_which_an_opening_was_noticed(data, late):
+    watch = DataWatch(data)
+    before = time.time() * 1000
+    opened_by_another(data / "sizes.json")
+    watch.close()
+    assert watch.until(before + LATER_MS - 1000).files == 0
+    assert watch.until(time.time() * 1000 + LATER_MS + 1).first == ("sizes.json",)
+
+
+def test_files_that_are_opened_afterwards_are_not(data, mark, late):
+    seen = watched(data, [], mark)
     assert (seen.files, seen.unknown) == (0, None)
 
 
 def test_listing_a_folder_is_no_look_at_the_data(data):
     watch = DataWatch(data)
     list(data.rglob("*"))
-    time.sleep(0.05)
-    assert watch.until(time.time() * 1000).files == 0
     watch.close()
+    assert watch.until(time.time() * 1000 + LATER_MS).files == 0
 
 
 def test_where_nothing_can_be_watched_it_says_why(tmp_path):
@@ -62,7 +92,6 @@ def test_where_nothing_can_be_watched_it_says_why(tmp_path):
 
 
 def seen_of(watch):
-    time.sleep(0.05)
     watch.close()
     return watch.in_all()
 
@@ -74,9 +103,12 @@ def test_a_file_is_known_by_its_other_names(data, tmp_path):
     (tmp_path / "original.bin").read_bytes()
     (tmp_path / "later.bin").hardlink_to(data / "sizes.json")
     (tmp_path / "later.bin").read_bytes()
-    time.sleep(0.05)
-    assert set(watch.until(time.time() * 1000 + 1).first) == {"train/0.bin", "elsewhere.bin", "sizes.json"}
     assert seen_of(watch)["opened"] == 3
+    assert set(watch.until(time.time() * 1000 + LATER_MS).first) == {
+        "train/0.bin",
+        "elsewhere.bin",
+        "sizes.json",
+    }
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,11 @@ def test_data_that_are_read_before_the_clock_starts_are_named(place):  # noqa: F
     assert "1 file(s) of" in findings("out") and "the first of them train.bin" in findings("out"), ran.stdout
     (seen,) = [line["value"] for line in log_of("out") if line["key"] == "data_before_run_start"]
     assert (seen["files"], seen["first"]) == (1, ["train.bin"])
+    times = {line["key"]: line["time_ms"] for line in log_of("out")}
+    marked_ms = Path("out/ranks/run_0/job_0.json").stat().st_mtime * 1000
+    assert times["init_start"] < marked_ms < times["run_start"] + 1, (
+        "its run_start leaves a mark for the watch"
+    )
 
 
 @pytest.mark.full

@@ -228,6 +228,8 @@ class Benchmark:
         clock = self._begun("run_start")
         self._refuse_missing({"train_samples": train_samples, "eval_samples": eval_samples})
         marks = self._job.schedule(self._announced).marks()
+        if self.rank == 0:
+            job.mark_start()
         self._started_with = clock.run_start(marks, processors.read_cpu_times)
         self._train_samples = train_samples
         assert self._log is not None

@@ -219,7 +219,7 @@ def _run(job: Job, place: Place) -> Ended:
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
     refusals: list[str] = []
     lines = _lines(job, job_file, refusals) if place.rank == 0 else None
-    watch = DataWatch(Path(facts["data_dir"])) if place.rank == 0 else None
+    watch = DataWatch(Path(facts["data_dir"]), mark=job_file) if place.rank == 0 else None
     environ = _environment(job, place, job_file) | (lines.environment if lines is not None else {})
     _adopt_orphans()
     seen = observation.Observation(observation.path_of(job, place.rank), job.partial_log, watch)

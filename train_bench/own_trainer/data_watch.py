@@ -2,7 +2,9 @@
 
 The rules allow no access to the data before `run_start`, a common mistake. Any open on this host is detected, in any
 language, through any library, by any process, and by another name of the same file (links, bind mounts); reads over the
-network, of an earlier copy, or through a file that was open before are not.
+network, of an earlier copy, or through a file that was open before are not. The kernel does not date an opening: it has
+the time at which it was noticed, which is later where processors are busy, or its place before the mark that a program
+leaves at its `run_start`, which is exact.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+IN_ATTRIB = 0x4
 IN_OPEN = 0x20
 IN_MOVED_TO = 0x80
 IN_CREATE = 0x100
@@ -49,10 +52,14 @@ class Opened:
 
 
 class DataWatch:
-    """Watch of a folder from its construction on, until `close`."""
+    """Watch of a folder from its construction on, until `close`. What is opened before `mark`, a file, gets other
+    times (`os.utime`) is before `run_start` however late it is noticed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, mark: Path | None = None) -> None:
         self._folder = folder
+        self._mark = mark
+        self._mark_number = -1
+        self._before_mark: int | None = None
         self._opened: dict[str, int] = {}
         self._overflowed = False
         self._grown = False
@@ -67,8 +74,13 @@ class DataWatch:
             self._thread.start()
 
     def until(self, time_ms: float) -> Opened:
-        """Files opened before `time_ms`, in milliseconds since the epoch."""
-        early = [name for name, opened_ms in self._opened.items() if opened_ms < time_ms]
+        """Files opened before the mark, or before `time_ms`, in milliseconds since the epoch."""
+        marked = self._before_mark or 0
+        early = [
+            name
+            for place, (name, opened_ms) in enumerate(self._opened.items())
+            if place < marked or opened_ms < time_ms
+        ]
         unknown = "too many files were opened at once" if self._overflowed else self._unknown
         return Opened(folder=str(self._folder), files=len(early), first=tuple(early[:3]), unknown=unknown)
 
@@ -107,6 +119,8 @@ class DataWatch:
         self._descriptor = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
         if self._descriptor < 0:
             return f"this system watches no more folders ({os.strerror(ctypes.get_errno())})"
+        if self._mark is not None:
+            self._mark_number = libc.inotify_add_watch(self._descriptor, os.fsencode(self._mark), IN_ATTRIB)
         plain: list[Path] = []
         for at, _, names in os.walk(self._folder, followlinks=True):
             others = set(_with_other_names(Path(at), names))
@@ -144,6 +158,8 @@ class DataWatch:
         at = 0
         while at < len(events):
             number, mask, _, length = EVENT.unpack_from(events, at)
+            if number == self._mark_number and mask & IN_ATTRIB and self._before_mark is None:
+                self._before_mark = len(self._opened)
             name = os.fsdecode(events[at + EVENT.size : at + EVENT.size + length].rstrip(b"\0"))
             at += EVENT.size + length
             self._overflowed |= bool(mask & IN_Q_OVERFLOW)
