@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from train_bench.launchers.deepspeed.parallel import DeepSpeedParallel
+from train_bench.launchers.deepspeed.engine import DeepSpeedParallel
 
 
 class DividedWeights(DeepSpeedParallel):

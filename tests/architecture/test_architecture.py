@@ -115,6 +115,8 @@ MAY_IMPORT_TORCH = (
 )
 
 
+IN_A_TYPE_CHECK = "if TYPE_CHECKING:\n    from a.b import One"
+
 IMPORTED_AS = {"google-crc32c": "google_crc32c", "pillow": "PIL", "scikit-learn": "sklearn"}
 
 
@@ -223,6 +225,46 @@ def test_any_module_can_be_the_first_that_is_imported():
     tuple(graphlib.TopologicalSorter(ran).static_order())
 
 
+def circles(paths):
+    """Pairs of files that name each other in imports, those of functions and of type checks included. A package above
+    a file is there before it, and is no circle with it."""
+    named = {name: {_as_file(one, paths) for one in _all_named(path)} for name, path in paths.items()}
+    return {
+        (one, other)
+        for one, others in named.items()
+        for other in others
+        if one < other and one in named.get(other, ()) and not other.startswith(f"{one}.")
+    }
+
+
+def _all_named(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _as_file(name, paths):
+    """File of ours that a name of an import is, or is in; siblings are imported as parts of train_bench."""
+    name = re.sub(r"^train_bench\.(references|launchers)\b", r"\1", name)
+    return name if name in paths else name.rpartition(".")[0]
+
+
+def test_no_two_files_import_each_other():
+    assert circles({module_of(path): path for path in python_files()}) == set()
+
+
+@pytest.mark.parametrize(
+    "text", ["from a.b import One", "import a.b", "def act():\n    from a import b", IN_A_TYPE_CHECK]
+)
+def test_two_files_that_import_each_other_are_found(text, tmp_path):
+    texts = {"a": "from a.c import main", "a.b": "from a import c", "a.c": text}
+    for name, content in texts.items():
+        (tmp_path / name).write_text(content)
+    assert circles({name: tmp_path / name for name in texts}) == {("a.b", "a.c")}
+
+
 def test_a_circle_by_way_of_a_package_is_found():
     modules = {"a", "a.b", "a.c", "d"}
     tree = ast.parse("import os\nfrom a.b import one\nfrom d import two\nif TYPE_CHECKING:\n    import a.c")
@@ -306,7 +348,7 @@ def test_what_the_light_install_lacks_is_imported_by_references_alone_and_torch_
         if (
             relative.startswith(MAY_IMPORT_TORCH)
             or relative in PROGRAMS
-            or re.fullmatch(r"launchers/\w+/(parallel|zero3)\.py", relative)
+            or re.fullmatch(r"launchers/\w+/(engine|parallel|zero3)\.py", relative)
         ):
             may.add("torch")
         names = {name.split(".")[0] for name in imports(path, with_type_checking=False)}

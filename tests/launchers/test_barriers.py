@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from train_bench.launchers.deepspeed.parallel import DeepSpeedParallel
+from train_bench.launchers.deepspeed.engine import DeepSpeedParallel
 from train_bench.launchers.parts import ddp
 from train_bench.launchers.parts.ddp import TorchParallel
 from train_bench.launchers.parts.fsdp import ShardedParallel

@@ -7,17 +7,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from train_bench.judge.statistics import olympic_interval, olympic_mean
 from train_bench.serving.assignment import PERFORMANCE_RUN
+from train_bench.serving.judgement import TestJudgement
 from train_bench.serving.loadgen_log import PERFORMANCE, LoadGenTest
 from train_bench.serving.served import Served
-
-if TYPE_CHECKING:
-    from train_bench.serving.judge import TestJudgement
 
 BINS_PER_DECADE = 10
 
