@@ -5,7 +5,9 @@ import os
 import pytest
 
 from tests.judge.campaigns import log_text
+from train_bench.cli.program import command
 from train_bench.errors import LogError, NoLogs, RequestError
+from train_bench.judge import locate
 from train_bench.judge.locate import find, in_folder, round_of
 from train_bench.judge.tree import judge_folder
 from train_bench.rules import ruleset
@@ -178,3 +180,11 @@ def test_a_folder_with_other_texts_has_no_logs_yet(tmp_path):
     (tmp_path / "README.md").write_text(MLLOG_LINE)
     with pytest.raises(NoLogs, match=r"no result_.* yet"):
         find(tmp_path, "training-6.0.0")
+
+
+def test_judging_looks_for_the_entries_of_a_path_once(tmp_path, monkeypatch):
+    write(tmp_path, ["result_0.txt", "result_1.txt"])
+    plan_of, looked = locate._plan, []
+    monkeypatch.setattr(locate, "_plan", lambda folder: looked.append(folder) or plan_of(folder))
+    command("judge")([str(tmp_path), "--ruleset", "mini-1.0"])
+    assert looked == [tmp_path]

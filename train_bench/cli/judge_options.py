@@ -10,10 +10,12 @@ from train_bench.cli import campaign_paths, shared_options
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import INVALID, VALID, state
 from train_bench.errors import NoLogs
-from train_bench.judge import summary
+from train_bench.judge import locate, summary
 from train_bench.judge.entry import Judgement, judge_entry
+from train_bench.judge.locate import Entries
 from train_bench.judge.published import published_entries
-from train_bench.judge.tree import Judged, judge_trees
+from train_bench.judge.published.published_entries import Entry
+from train_bench.judge.tree import Judged, judge_found
 from train_bench.plan import definition, discover
 from train_bench.serving import folders
 
@@ -56,17 +58,10 @@ def judged_tree(
     judge: Callable[..., Judgement] = judge_entry,
 ) -> Judged:
     """Judge the trees of the options. `table` has published entries besides those that come with train_bench; it is
-    read before anything is judged. `judge` is that of `judge_trees`."""
+    read before anything is judged. `judge` is that of `judge_found`."""
     more = () if table is None else published_entries.read(table)
     try:
-        return judge_trees(
-            paths,
-            ruleset_name=ruleset,
-            rcp_folders=discover.rcp_folders(),
-            changes=definition.changes,
-            table=lambda: (*published_entries.shipped(), *more),
-            judge=judge,
-        )
+        found = [locate.find(path, ruleset) for path in paths]
     except NoLogs as error:
         served = next(filter(folders.has_tests, paths), None)
         if served is None:
@@ -76,6 +71,22 @@ def judged_tree(
         raise NoLogs(
             f"{error} LoadGen tests are there: judge them with train-bench judge {served}{shown}."
         ) from error
+    return judged_entries(found, more, judge)
+
+
+def judged_entries(
+    found: Sequence[Entries],
+    published: Sequence[Entry] = (),
+    judge: Callable[..., Judgement] = judge_entry,
+) -> Judged:
+    """Judge entries that were found; `published` are entries besides those that come with train_bench."""
+    return judge_found(
+        found,
+        rcp_folders=discover.rcp_folders(),
+        changes=definition.changes,
+        table=lambda: (*published_entries.shipped(), *published),
+        judge=judge,
+    )
 
 
 def exit_code(judged: Judged, *, stated: bool) -> int:

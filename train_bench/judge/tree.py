@@ -75,13 +75,23 @@ def judge_trees(
     table: Callable[[], Sequence[Entry]] = published_entries.shipped,
     judge: Callable[..., Judgement] = judge_entry,
 ) -> Judged:
-    """Judge everything below `paths`, each entry once, by the rules that its folders name, else by `ruleset_name`.
-    `changes` is `judge_entry`'s, and `judge` has its signature. Published entries are compared with each other and with
-    those of `table`, which is called if there are any.
-
-    Raises `RequestError` if no ruleset is known, `LogError` if there is nothing to judge.
+    """Judge everything below `paths` by the rules that its folders name, else by `ruleset_name`; the rest as
+    `judge_found`. Raises `RequestError` if no ruleset is known, `LogError` if there is nothing to judge.
     """
     found = [find(path, ruleset_name) for path in paths]
+    return judge_found(found, rcp_folders=rcp_folders, changes=changes, table=table, judge=judge)
+
+
+def judge_found(
+    found: Sequence[Entries],
+    *,
+    rcp_folders: Sequence[Path],
+    changes: Changes | None = None,
+    table: Callable[[], Sequence[Entry]] = published_entries.shipped,
+    judge: Callable[..., Judgement] = judge_entry,
+) -> Judged:
+    """Judge the entries that were found, each once. `changes` is `judge_entry`'s, and `judge` has its signature.
+    Published entries are compared with each other and with those of `table`, which is called if there are any."""
     entries_there = Entries(
         locations=_each_once(location for one in found for location in one.locations),
         unjudged=tuple(dict.fromkeys(reason for one in found for reason in one.unjudged)),

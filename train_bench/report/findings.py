@@ -10,6 +10,7 @@ from rich.console import Console
 from train_bench.report.console import print_line
 from train_bench.report.results_table import called
 from train_bench.report.score_table import origin_in_words, summary
+from train_bench.rules import ruleset
 
 # Label of each grade of finding; broken rules first.
 GRADES = {
@@ -18,9 +19,6 @@ GRADES = {
     "review": "for review",
     "waived": "waived by an erratum",
 }
-
-
-OWN_ROUNDS = "mini-"
 
 
 def show(judged: Mapping[str, Any], console: Console) -> None:
@@ -110,7 +108,7 @@ def package_checker_in_words(entry: Mapping[str, Any]) -> str | None:
     """Verdict of the official package checker on the entry, with its reasons; None where it judges none: rounds of our
     own, a single log."""
     official = entry.get("official_verdict")
-    if not official or entry["valid"] is None or entry["ruleset"].startswith(OWN_ROUNDS):
+    if not official or entry["valid"] is None or entry["ruleset"] in ruleset.own_rounds():
         return None
     reasons = "; ".join(official.get("reasons", ()))
     if official.get("accepted") is None:

@@ -214,9 +214,9 @@ def _stated_for(name: str, where: tuple[Path, ...]) -> dict[str, Path]:
     stated_in: dict[str, Path] = {}
     for folder in where:
         said = stated.read(folder)
-        if said["round"] not in _own_rounds():
+        if said["round"] not in own_rounds():
             what = f"round of our own ({folder / stated.FILE}: round)"
-            raise UnknownName(what=what, name=str(said["round"]), known=_own_rounds())
+            raise UnknownName(what=what, name=str(said["round"]), known=own_rounds())
         for benchmark in said["benchmarks"] if said["round"] == name else ():
             if benchmark in stated_in:
                 both = f"{stated_in[benchmark] / stated.FILE} and {folder / stated.FILE}"
@@ -225,7 +225,8 @@ def _stated_for(name: str, where: tuple[Path, ...]) -> dict[str, Path]:
     return stated_in
 
 
-def _own_rounds() -> tuple[str, ...]:
+def own_rounds() -> tuple[str, ...]:
+    """Rounds whose rule files are generated; no official checker knows them."""
     return tuple(
         name for name in names() if not _is_official(_table(ROUNDS / f"{name.partition('-')[0]}.yaml"))
     )

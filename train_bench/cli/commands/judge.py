@@ -13,7 +13,9 @@ from train_bench.cli import judge_options, result_output
 from train_bench.cli.exit_codes import INVALID, VALID, state
 from train_bench.errors import NoLogs
 from train_bench.judge import locate
+from train_bench.judge.locate import Entries
 from train_bench.judge.official import cross_check
+from train_bench.judge.published import published_entries
 from train_bench.report import findings, serving
 from train_bench.report.console import print_line
 from train_bench.serving import folders
@@ -26,11 +28,13 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.ruleset is not None and options.ruleset.startswith(folders.ROUNDS):
         return _judge_serving(options, options.paths)
-    trained = [path for path in options.paths if not _serves_alone(path, options.ruleset)]
-    served = [folder for path in options.paths for folder in _served_in(path, alone=path not in trained)]
+    found = {path: _trained_in(path, options.ruleset) for path in options.paths}
+    served = [folder for path in options.paths for folder in _served_in(path, alone=found[path] is None)]
+    trained = [entries for entries in found.values() if entries is not None]
     if not trained:
         return _judge_serving(options, served)
-    judged = judge_options.judged_tree(trained, options.ruleset, options.published)
+    published = published_entries.read(options.published) if options.published else ()
+    judged = judge_options.judged_entries(trained, published)
     content = judged.as_json()
     if options.official:
         for entry, judgement in zip(content["entries"], judged.entries, strict=True):
@@ -42,15 +46,16 @@ def main(arguments: Sequence[str]) -> int:
     return code if all(one["valid"] for one in results) else _invalid(options, results)
 
 
-def _serves_alone(path: Path, ruleset: str | None) -> bool:
-    """True if a path has LoadGen tests and no logs of training."""
+def _trained_in(path: Path, ruleset: str | None) -> Entries | None:
+    """Entries of training below a path; None if it has LoadGen tests alone."""
     if (path / folders.RESULT).is_file():
-        return True
+        return None
     try:
-        locate.find(path, ruleset)
+        return locate.find(path, ruleset)
     except NoLogs:
-        return folders.has_tests(path)
-    return False
+        if folders.has_tests(path):
+            return None
+        raise
 
 
 def _served_in(path: Path, *, alone: bool) -> Iterator[Path]:

@@ -70,6 +70,11 @@ class EntryCase:
     logged_keys: Collection[frozenset[str]]
     programs: Sequence[ProgramFacts] = ()
 
+    def program_of(self, record: RunRecord) -> ProgramFacts | None:
+        """Facts on the program of one of the records; None if they are unknown."""
+        pairs = zip(self.records, self.programs, strict=False)
+        return next((facts for one, facts in pairs if one is record), None)
+
     @property
     def folder(self) -> Path:
         """Folder of the logs."""

@@ -107,7 +107,7 @@ def check_processor_account(case: EntryCase, record: RunRecord) -> Iterator[Find
     """The window of the log against the kernel's account of one machine: all processes ran no longer than its
     processors, and the ranks of a reference on a CPU no longer than their threads, which is a question, since a library
     may start others."""
-    facts = dict(zip(map(id, case.records), case.programs, strict=False)).get(id(record))
+    facts = case.program_of(record)
     if facts is None or facts.ran is None or not record.minutes or record.minutes < 0:
         return
     cores, threads = _processors(case, facts)
