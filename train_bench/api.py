@@ -49,10 +49,10 @@ def judge(path: str | Path, *, ruleset: str | None = None) -> Judged:
 def compare(a: str | Path, b: str | Path, *, ruleset: str | None = None) -> Comparison:
     """Compare the times of two campaigns; ratios above 1 say that `b` is better."""
     from train_bench.campaign import ab
+    from train_bench.campaign.machine_history import machine_history
     from train_bench.compare import comparison
     from train_bench.judge.tree import judge_folder
     from train_bench.plan import definition, discover
-    from train_bench.store.machine_history import machine_history
 
     paths = ab.to_compare([Path(a), Path(b)])
     one, other = (

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from train_bench.forecast.checkpoint_interval import daly_interval, daly_time, young_time
+from train_bench.campaign.checkpoint_interval import daly_interval, daly_time, young_time
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -48,6 +48,7 @@ MAY_SEE = {
     "observers": BASE | {"launcher", "forecast", "judge", "logs", "plan", "report", "rules"},
     "campaign": BASE
     | {
+        "compare",
         "energy",
         "forecast",
         "judge",
@@ -61,7 +62,8 @@ MAY_SEE = {
         "rules",
     }
     | {"store"},
-    "exchange": BASE | TASKS | {"campaign", "compare", "judge", "logs", "plan", "rules", "run"},
+    "submission": BASE | {"judge", "plan", "rules"},
+    "exchange": BASE | TASKS | {"campaign", "compare", "judge", "logs", "plan", "rules", "run", "submission"},
 }
 
 ONLY_IN = {

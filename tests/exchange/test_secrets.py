@@ -13,12 +13,13 @@ from tests.command_line import typed
 from tests.fake_campaigns import FakeLauncher, begin, make, open_plan, run_all
 from train_bench.core import files, software
 from train_bench.errors import RequestError
-from train_bench.exchange import export, package
+from train_bench.exchange import export
 from train_bench.observers.observer import Observers
 from train_bench.observers.tracking import Tracking
 from train_bench.plan import command
 from train_bench.plan.plan import as_json
 from train_bench.run import system
+from train_bench.submission import package
 
 VARIABLES = {
     "NVIDIA_API_KEY": "nvapi-pl4ntedvalue",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import needs
-from train_bench.serving.folders import DETAIL
+from train_bench.judge.loadgen_folders import DETAIL
 
 
 @pytest.fixture(scope="session")

@@ -10,11 +10,11 @@ import pytest
 
 from tests.serving.serve_fake import campaign
 from train_bench.errors import LogError
+from train_bench.judge.loadgen_folders import RESULT, TRAINING_LOG
 from train_bench.report import serving as report
 from train_bench.report.console import make_console
 from train_bench.serving import evaluation_data, scenario_table, served, session
 from train_bench.serving.batching import Batching
-from train_bench.serving.folders import RESULT, TRAINING_LOG
 from train_bench.serving.judge import judge_folder
 
 TRIED = {"rate": 9.0, "run": 0, "valid": True, "seconds": 1.0, "p99_ms": None}

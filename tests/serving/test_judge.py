@@ -11,9 +11,9 @@ import pytest
 from tests.command_line import train_bench
 from tests.serving.recorded_tests import in_detail
 from train_bench.errors import LogError, UnknownName
+from train_bench.judge.loadgen_folders import DETAIL, find_tests
 from train_bench.serving import compliance as compliance_checks
 from train_bench.serving import loadgen_log, rounds
-from train_bench.serving.folders import DETAIL, find_tests
 from train_bench.serving.judge import judge_folder
 
 VALID = ("SingleStream", "MultiStream", "Server", "Offline")

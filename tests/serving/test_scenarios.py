@@ -12,10 +12,10 @@ import pytest
 from tests import needs
 from tests.serving import serve_fake, short_rules
 from tests.serving.serve_fake import ServedTask, work
+from train_bench.judge.loadgen_folders import RESULT
 from train_bench.report import serving as report
 from train_bench.report.console import make_console
 from train_bench.serving import loadgen, rank, rounds, server_rate
-from train_bench.serving.folders import RESULT
 from train_bench.serving.judge import judge_folder
 from train_bench.serving.loadgen_log import PERFORMANCE
 

@@ -22,12 +22,12 @@ from train_bench.check.one_rank import OneRank
 from train_bench.cli.commands import judge
 from train_bench.core import files
 from train_bench.errors import LaunchError, LogError
+from train_bench.judge.loadgen_folders import LEFT_BY_A_RUN, LEFT_BY_A_TEST, RESULT, TRAINING_LOG
 from train_bench.report.page import write
 from train_bench.report.serving import cost_of_training
 from train_bench.serving import rank
 from train_bench.serving.assignment import as_options
 from train_bench.serving.batching import Batching
-from train_bench.serving.folders import LEFT_BY_A_RUN, LEFT_BY_A_TEST, RESULT, TRAINING_LOG
 from train_bench.serving.judge import judge_folder
 from train_bench.serving.session import ServeRequest, assignment_of
 

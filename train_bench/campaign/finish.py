@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from train_bench.core import files
+from train_bench.core import files, instruments
 from train_bench.judge.entry import Judgement
 from train_bench.judge.tree import Judged, judge_folder
 from train_bench.plan import definition, discover
@@ -65,4 +65,5 @@ def _ingest(finished: Finished, store: str) -> None:
         finished.store = path
         finished.warnings += ingested.changed
     except Exception as error:
-        finished.warnings.append(f"the store was not updated: {error}")
+        reason = (instruments.sentence_of(error) if isinstance(error, ImportError) else None) or error
+        finished.warnings.append(f"the store was not updated: {reason}")

@@ -7,9 +7,11 @@ import shlex
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from train_bench.campaign import batch_queue, command_trust, data, reference_point, refusals, runner, status
 from train_bench.campaign.opened import Campaign
+from train_bench.core import instruments
 from train_bench.core.escape import plain
 from train_bench.core.job import Job
 from train_bench.errors import RequestError
@@ -22,6 +24,9 @@ from train_bench.plan.provenance import ran_with
 from train_bench.plan.request import Request
 from train_bench.plan.run_config import OnFailure, OnViolation
 from train_bench.report.console import make_console, print_line
+
+if TYPE_CHECKING:
+    from train_bench.forecast.live import Forecast
 
 Say = Callable[[str], None]
 
@@ -140,6 +145,12 @@ def _observers(campaign: Campaign, *, only: Sequence[int] | None, side: str = ""
     """Observers: the forecast, the console, and the trackers of the plan."""
     console, asked = make_console(), campaign.plan.request
     expected = status.forecast_observer(campaign, only)
+    if (lack := instruments.missing("forecast")) is not None:
+        print_line(console, f"The end of the campaign is not forecast: {lack}")
+
+    def forecast() -> Forecast | None:
+        return None if expected is None else expected.latest
+
     trackers = [
         Tracking(
             name,
@@ -149,15 +160,13 @@ def _observers(campaign: Campaign, *, only: Sequence[int] | None, side: str = ""
             online=asked["tracking_online"],
             limit_seconds=asked["tracking_limit_seconds"],
             say=lambda text: print_line(console, text),
-            forecast=lambda: expected.latest,
+            forecast=forecast,
         )
         for name in named(asked.get("tracking", NONE))
     ]
     job, alone = sweep_job()
-    terminal = Terminal(
-        console, side=job + side, alone=alone, turns=side != "", forecast=lambda: expected.latest
-    )
-    return Observers([expected, terminal, *trackers])
+    terminal = Terminal(console, side=job + side, alone=alone, turns=side != "", forecast=forecast)
+    return Observers([*([] if expected is None else [expected]), terminal, *trackers])
 
 
 def _warn_of_differences(campaign: Campaign, warn: Say) -> None:

@@ -7,23 +7,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from train_bench.campaign import lock
+from train_bench.campaign import checkpoint_interval, lock
 from train_bench.campaign.opened import Campaign
+from train_bench.core import instruments
 from train_bench.core.job import Job, jobs_of
 from train_bench.errors import LogError, TrainBenchError
-from train_bench.forecast import checkpoint_interval
 from train_bench.judge import summary
 from train_bench.judge.entry import Judgement
 from train_bench.judge.tree import Judged
 from train_bench.logs import log
 from train_bench.logs.record import RunRecord, read_record
 from train_bench.observers import terminal
-from train_bench.observers.forecast import ForecastObserver
 from train_bench.plan import budget, fault_plan
 from train_bench.report.page.facts import cost_of
 from train_bench.rules.ruleset import BenchmarkRules
+
+if TYPE_CHECKING:
+    from train_bench.observers.forecast import ForecastObserver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +103,13 @@ def scores_as_json(
     }
 
 
-def forecast_observer(campaign: Campaign, only: Sequence[int] | None = None) -> ForecastObserver:
-    """Observer that forecasts the end of a campaign, or of `only` some of its runs, within the budget of each."""
+def forecast_observer(campaign: Campaign, only: Sequence[int] | None = None) -> ForecastObserver | None:
+    """Observer that forecasts the end of a campaign, or of `only` some of its runs, within the budget of each; None
+    where forecasts are not installed."""
+    if instruments.missing("forecast") is not None:
+        return None
+    from train_bench.observers.forecast import ForecastObserver
+
     limit = budget.of(campaign.first)
     minutes = None if limit is None else limit.minutes
     return ForecastObserver(campaign.jobs, campaign.rules, campaign.points, limit_minutes=minutes, only=only)
@@ -126,6 +133,8 @@ def _running(campaign: Campaign) -> list[Job]:
 
 def _expected(campaign: Campaign) -> str | None:
     expected = forecast_observer(campaign)
+    if expected is None:
+        return None
     expected.campaign_started(total=len(campaign.jobs), done=0)
     running = _running(campaign)
     for job in running:

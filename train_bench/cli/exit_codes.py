@@ -15,6 +15,7 @@ import sys
 import textwrap
 from collections.abc import Callable
 
+from train_bench.core import instruments
 from train_bench.core.escape import plain
 from train_bench.errors import Interrupted, OutputClosed, RequestError, TrainBenchError, WriteError
 
@@ -65,6 +66,11 @@ def guarded(act: Callable[[], int]) -> int:
         raise SystemExit(fail(error)) from error
     except TrainBenchError as error:
         return fail(error)
+    except ModuleNotFoundError as error:
+        sentence = instruments.sentence_of(error)
+        if sentence is None:
+            raise
+        return fail(RequestError(sentence))
     except (BrokenPipeError, OutputClosed):
         _forget_output()
         raise SystemExit(OUTPUT_CLOSED) from None

@@ -10,6 +10,7 @@ from train_bench.cli import campaign_paths, shared_options
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import INVALID, VALID, state
 from train_bench.errors import NoLogs
+from train_bench.judge import loadgen_folders as folders
 from train_bench.judge import locate, summary
 from train_bench.judge.entry import Judgement, judge_entry
 from train_bench.judge.locate import Entries
@@ -17,7 +18,6 @@ from train_bench.judge.published import published_entries
 from train_bench.judge.published.published_entries import Entry
 from train_bench.judge.tree import Judged, judge_found
 from train_bench.plan import definition, discover
-from train_bench.serving import folders
 
 
 def parser_of_paths(verb: str, description: str | None) -> argparse.ArgumentParser:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from train_bench.campaign import refusals
 from train_bench.cli import composing
 from train_bench.cli.hydra_app import SWEEPING
+from train_bench.core import instruments
 from train_bench.errors import RequestError
-from train_bench.forecast import samples
 from train_bench.judge import rcp
 from train_bench.plan import discover
 from train_bench.plan.request import Request
@@ -129,6 +129,10 @@ def _training(request: Request, step: Step, bound: Bound) -> dict[str, Any]:
     config = request.config.benchmark.for_ranks(step.ranks)
     rules = ruleset.load(config.ruleset).benchmark(config.benchmark)
     try:
+        if (lack := instruments.missing("forecast")) is not None:
+            raise RequestError(lack)
+        from train_bench.forecast import samples
+
         expected = samples.expect(rcp.load(rules, discover.rcp_folders()), rules, step.global_batch_size)
     except RequestError as error:
         count, message = config.samples_per_epoch, str(error)

@@ -19,7 +19,6 @@ from train_bench.core.job import Job
 from train_bench.core.secret_filter import secrets_in_file, shown_machine
 from train_bench.errors import LaunchError, RequestError
 from train_bench.exchange import crate
-from train_bench.exchange.package import without_paths
 from train_bench.judge import rcp
 from train_bench.judge.checks.campaign_checks import differences
 from train_bench.judge.checks.unverifiable import ran_as
@@ -34,6 +33,7 @@ from train_bench.plan.process import answer
 from train_bench.plan.provenance import ran_with
 from train_bench.quality import Target
 from train_bench.rules import ruleset
+from train_bench.submission.package import without_paths
 from train_bench.task import MANIFEST
 
 SPEC, RULES, DATA = "spec.json", "rules.json", "croissant.json"

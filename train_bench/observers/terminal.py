@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.live import Live
@@ -14,10 +15,12 @@ from rich.text import Text
 from train_bench.core.digits import decimals_apart, distinct
 from train_bench.core.event import Event
 from train_bench.core.job import Job
-from train_bench.forecast.live import Forecast, Interval
 from train_bench.judge.finding import BREAKS, WAIVED, Finding
 from train_bench.observers.observer import Observer
 from train_bench.report.console import print_line
+
+if TYPE_CHECKING:
+    from train_bench.forecast.live import Forecast, Interval
 
 TOLD_AFTER = 3
 """Evaluations of the first run after which a pipe gets the expected end of the campaign, once."""

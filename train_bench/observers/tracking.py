@@ -17,17 +17,19 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from train_bench.core import software
 from train_bench.core.event import Event
 from train_bench.core.job import Job
 from train_bench.errors import RequestError, UnknownName
-from train_bench.forecast.live import Forecast
 from train_bench.logs.log import read
 from train_bench.logs.record import EVALUATION
 from train_bench.observers.observer import Observer
 from train_bench.observers.trackers import TRACKERS, track
+
+if TYPE_CHECKING:
+    from train_bench.forecast.live import Forecast
 
 NONE = "none"
 

@@ -11,10 +11,10 @@ import numpy as np
 from train_bench.errors import LogError, RequestError
 from train_bench.judge.entry import judge_entry
 from train_bench.judge.finding import BREAKS, REVIEW
+from train_bench.judge.loadgen_folders import TRAINING_LOG
 from train_bench.judge.locate import Location
 from train_bench.plan import discover
 from train_bench.serving.checks import CheckResult
-from train_bench.serving.folders import TRAINING_LOG
 from train_bench.serving.loadgen_log import PERFORMANCE, LoadGenTest
 from train_bench.serving.served import Served
 

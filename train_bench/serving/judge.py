@@ -14,6 +14,7 @@ from typing import Any
 
 from train_bench.errors import LogError
 from train_bench.judge.finding import BREAKS, REVIEW, Finding
+from train_bench.judge.loadgen_folders import RESULT, TRAINING_LOG, find_tests
 from train_bench.serving import (
     checks,
     compliance,
@@ -26,7 +27,6 @@ from train_bench.serving import (
     served,
 )
 from train_bench.serving.assignment import FAILING_RUN
-from train_bench.serving.folders import RESULT, TRAINING_LOG, find_tests
 from train_bench.serving.judgement import TestJudgement
 from train_bench.serving.loadgen_log import ALL_SAMPLES, PERFORMANCE, LoadGenTest
 from train_bench.serving.loadgen_verdict import Verdict

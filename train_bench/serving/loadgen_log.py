@@ -19,8 +19,8 @@ from train_bench.core import files
 from train_bench.core.escape import plain
 from train_bench.core.finite_number import finite_number
 from train_bench.errors import LogError
+from train_bench.judge.loadgen_folders import DETAIL
 from train_bench.logs import log
-from train_bench.serving.folders import DETAIL
 
 TRACE = "mlperf_log_trace.json"
 ACCURACY, SUMMARY = "mlperf_log_accuracy.json", "mlperf_log_summary.txt"

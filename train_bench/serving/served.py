@@ -25,6 +25,7 @@ from train_bench.errors import LogError, RequestError
 from train_bench.judge.checks.verified import TOLERANCE, Verification, verification_of
 from train_bench.judge.energy import WITHOUT_LOG, WITHOUT_LOGS, Energy, mean_watts, measure
 from train_bench.judge.finding import BREAKS, REVIEW
+from train_bench.judge.loadgen_folders import LEFT_BY_A_RUN, LEFT_BY_A_TEST, RESULT, TRAINING_LOG
 from train_bench.logs.log import Log
 from train_bench.logs.record import SUCCESS, RunRecord, read_record
 from train_bench.quality import Target
@@ -40,7 +41,6 @@ from train_bench.serving.assignment import (
     power_log_of,
 )
 from train_bench.serving.checks import LOGGED_DIGITS, CheckResult
-from train_bench.serving.folders import LEFT_BY_A_RUN, LEFT_BY_A_TEST, RESULT, TRAINING_LOG
 from train_bench.serving.loadgen_log import LARGEST_SETTING, PERFORMANCE, LoadGenTest
 from train_bench.serving.rounds import Round
 

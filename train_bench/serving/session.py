@@ -24,6 +24,7 @@ from train_bench.errors import RequestError
 from train_bench.judge.checks.samples import COMMON_BOUND
 from train_bench.judge.checks.verified import path_of, verification_of
 from train_bench.judge.energy import power_folder
+from train_bench.judge.loadgen_folders import RESULT, TRAINING_LOG
 from train_bench.logs.log import LARGEST_BYTES
 from train_bench.logs.record import SUCCESS
 from train_bench.serving import evaluation_data, rounds
@@ -38,7 +39,6 @@ from train_bench.serving.assignment import (
     power_log_of,
 )
 from train_bench.serving.batching import Batching
-from train_bench.serving.folders import RESULT, TRAINING_LOG
 from train_bench.startup.weight_store import Tier
 
 STORE = "store"

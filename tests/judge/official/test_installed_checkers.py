@@ -13,8 +13,8 @@ from mlperf_logging.repo_checker import repo_checker
 from tests import needs
 from tests.needs import CORPUS
 from tests.selection import others_in_full
-from train_bench.exchange.package import FIELDS
 from train_bench.judge.official import installed_checkers
+from train_bench.submission.package import FIELDS
 
 published = needs.corpus
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.campaign import ab
+from train_bench.campaign.machine_history import machine_history
 from train_bench.cli import campaign_paths, result_output, shared_options
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import CANNOT_TELL, INVALID, VALID, fail, state
@@ -26,7 +27,6 @@ from train_bench.plan import definition, discover
 from train_bench.report import comparison as report
 from train_bench.report import gate as gate_report
 from train_bench.report.console import print_line
-from train_bench.store.machine_history import machine_history
 
 CODES = {gate.SLOWER: INVALID, gate.NOT_SLOWER: VALID, gate.CANNOT_TELL: CANNOT_TELL}
 

@@ -12,13 +12,13 @@ from rich.console import Console
 from train_bench.cli import judge_options, result_output
 from train_bench.cli.exit_codes import INVALID, VALID, state
 from train_bench.errors import NoLogs
+from train_bench.judge import loadgen_folders as folders
 from train_bench.judge import locate
 from train_bench.judge.locate import Entries
 from train_bench.judge.official import cross_check
 from train_bench.judge.published import published_entries
 from train_bench.report import findings, serving
 from train_bench.report.console import print_line
-from train_bench.serving import folders
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -11,10 +11,10 @@ from train_bench.cli.exit_codes import INVALID, VALID
 from train_bench.core import files, software
 from train_bench.core.git import differing, revision
 from train_bench.core.progress_bar import bar
-from train_bench.exchange import description
-from train_bench.exchange import package as packaging
 from train_bench.plan import discover
 from train_bench.report.console import make_console, print_line
+from train_bench.submission import description
+from train_bench.submission import package as packaging
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -15,10 +15,9 @@ from train_bench.cli.arguments import Parser
 from train_bench.cli.composing import Answer
 from train_bench.cli.conclude import say, warn
 from train_bench.cli.exit_codes import VALID
-from train_bench.core import files
+from train_bench.core import files, instruments
 from train_bench.core.job import jobs_of
 from train_bench.errors import RequestError
-from train_bench.forecast import certainty
 from train_bench.judge import rcp
 from train_bench.judge.published import published_entries
 from train_bench.plan import discover
@@ -26,6 +25,7 @@ from train_bench.plan.request import Request
 from train_bench.report import certainty as report
 from train_bench.report.console import print_line
 from train_bench.rules import ruleset
+from train_bench.rules.ruleset import BenchmarkRules
 
 CERTAINTY = "--certainty"
 WORDS = ("benchmark", "ruleset", "batch_size", "less")
@@ -67,16 +67,29 @@ def _point(folder: Path, *, replace: bool, append: bool) -> Answer:
         "point": str(path),
         "former_digest": before,
         "points_digest": rcp.digest(points),
-        "certainty": certainty.certainty_of_point(points, rules, batch_size).as_json(),
+        "certainty": _certainty_of(points, rules, batch_size),
     }
     return Answer(content=content, show=_show)
+
+
+def _certainty_of(
+    points: Sequence[rcp.Point], rules: BenchmarkRules, batch_size: int
+) -> dict[str, Any] | None:
+    """Certainty of the point that was measured; None, with a warning, where forecasts are not installed."""
+    if (lack := instruments.missing("forecast")) is not None:
+        warn(f"the certainty of the point is unknown: {lack}")
+        return None
+    from train_bench.forecast import certainty
+
+    return certainty.certainty_of_point(points, rules, batch_size).as_json()
 
 
 def _show(content: Mapping[str, Any], console: Console) -> None:
     if content["point"] is None:
         return
     print_line(console, f"The reference convergence point is in {content['point']}.")
-    print_line(console, report.sentence(content["certainty"], content["benchmark"]))
+    if content["certainty"] is not None:
+        print_line(console, report.sentence(content["certainty"], content["benchmark"]))
     before, after = content["former_digest"], content["points_digest"]
     if before is not None and after != before:
         print_line(
@@ -88,6 +101,8 @@ def _show(content: Mapping[str, Any], console: Console) -> None:
 
 
 def _certainty(arguments: Sequence[str]) -> int:
+    from train_bench.forecast import certainty
+
     parser = Parser(
         "train-bench rcp --certainty",
         description="Statistical power of the reference convergence points of a benchmark.",

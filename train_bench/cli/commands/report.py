@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from train_bench.campaign import status
+from train_bench.campaign.machine_history import machine_history
 from train_bench.cli import campaign_paths, judge_options, shared_options
 from train_bench.cli.arguments import Parser
 from train_bench.judge import summary
@@ -14,7 +15,6 @@ from train_bench.judge.tree import Judged
 from train_bench.plan import discover
 from train_bench.report.page import write
 from train_bench.report.page.facts import PageOptions, read_prices, refuse_unknown
-from train_bench.store.machine_history import machine_history
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from train_bench.campaign import ab, finish, start
+from train_bench.campaign.machine_history import machine_history
 from train_bench.cli import composing
 from train_bench.cli.composing import Answer
 from train_bench.cli.conclude import answer_of, say, show, unfinished, warn
@@ -20,7 +21,6 @@ from train_bench.plan import discover
 from train_bench.plan.request import Request
 from train_bench.report import comparison as report
 from train_bench.report.console import print_line
-from train_bench.store.machine_history import machine_history
 
 
 def main(arguments: Sequence[str]) -> int:

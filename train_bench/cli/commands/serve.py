@@ -12,10 +12,10 @@ from train_bench.cli.composing import Answer
 from train_bench.cli.exit_codes import INVALID, VALID
 from train_bench.core import files
 from train_bench.errors import RequestError
+from train_bench.judge.loadgen_folders import PAGE
 from train_bench.plan.request import Request
 from train_bench.report import serving as report
 from train_bench.serving.assignment import QUANTISATIONS, SCENARIOS, WORK
-from train_bench.serving.folders import PAGE
 
 ALL = "all"
 

@@ -1,6 +1,6 @@
 """Search for folders of LoadGen tests."""
 
-from train_bench.serving import folders
+from train_bench.judge import loadgen_folders as folders
 
 
 def test_a_search_ends_in_a_circle_of_links_and_finds_a_test_behind_none(tmp_path):

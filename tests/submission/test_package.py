@@ -14,9 +14,9 @@ from tests.needs import CORPUS
 from tests.sandbox import ROOT
 from train_bench.core.git import differing, revision
 from train_bench.errors import LogError, RequestError, UnknownName
-from train_bench.exchange import description
-from train_bench.exchange import package as packaging
 from train_bench.judge.tree import judge_folder
+from train_bench.submission import description
+from train_bench.submission import package as packaging
 
 PUBLISHED = CORPUS / "v2.1" / "Intel-HabanaLabs" / "results" / "HLS-Gaudi2-PT" / "resnet"
 published = needs.corpus

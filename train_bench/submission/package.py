@@ -24,7 +24,6 @@ from train_bench.core.progress_bar import bar
 from train_bench.core.secret_filter import redacted_tree, secrets_in_file
 from train_bench.core.software import digest_of_reference
 from train_bench.errors import LogError, RequestError, WriteError
-from train_bench.exchange.description import FIELDS, describe_campaign
 from train_bench.judge.checks.campaign_checks import attempts_at
 from train_bench.judge.checks.unverifiable import ran_as
 from train_bench.judge.entry import Judgement
@@ -36,6 +35,7 @@ from train_bench.plan import discover
 from train_bench.plan.command import digest_of_file
 from train_bench.plan.definition import changes
 from train_bench.rules.allowed import STATUS
+from train_bench.submission.description import FIELDS, describe_campaign
 
 # Log keys that all campaigns of a package share.
 SHARED = ("submission_org", "submission_division", "submission_status", "submission_platform")

@@ -6,8 +6,8 @@ from statistics import fmean
 
 import pytest
 
-from train_bench.forecast.checkpoint_interval import daly_interval, daly_time, young_interval, young_time
-from train_bench.forecast.checkpoint_interval import expected as expected_of
+from train_bench.campaign.checkpoint_interval import daly_interval, daly_time, young_interval, young_time
+from train_bench.campaign.checkpoint_interval import expected as expected_of
 from train_bench.logs.restarts import Restarts
 
 
