@@ -30,7 +30,7 @@ KNOWN_ERROR = 0.06
 
 ASKED_ERROR = 0.04
 """The same for a forecast size, in addition to the uncertainty of the shapes. These deviations were chosen by the
-errors and the coverage that bench/studies/forecast_published.py prints."""
+errors and the coverage of decision 0098."""
 
 SAMPLES_ERROR = 0.04
 """Standard deviation of ln(samples to the target) between families and between sizes of one, at equal samples of the
