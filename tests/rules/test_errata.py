@@ -65,7 +65,7 @@ NEEDED_POINTS = {
     ("training-3.0.0", "dlrm_dcnv2"): 135168,
     ("training-3.1.0", "ssd"): 320,
 }
-"""Sizes whose points came late, and which accepted entries of the round need (decision 0208)."""
+"""Sizes whose points came late, and which accepted entries of the round need (decision 0165)."""
 
 
 @pytest.mark.parametrize(("name", "benchmark"), NEEDED_POINTS)

@@ -1,5 +1,5 @@
 """Copies of a run by what a shift, a stretch and jitter of milliseconds leave: the pattern of its intervals, and its
-qualities up to a linear map. Bounds: decision 0197."""
+qualities up to a linear map. Bounds: decision 0177."""
 
 from __future__ import annotations
 
