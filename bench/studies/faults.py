@@ -10,7 +10,6 @@ import copy
 import importlib
 import os
 import sys
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import fields
@@ -34,10 +33,6 @@ NO_AUGMENTATION: dict[str, dict[str, Any]] = {
     "unet3d": {"flip": 0.0, "brightness": 0.0, "noise": 0.0},
     "ssd": {"flip": 0.0, "brightness": 0.0, "contrast": 0.0, "saturation": 0.0, "hue": 0.0},
 }
-
-
-SLOW_DOWN = 0.15
-"""Relative slow-down of training and evaluation by the fault `slower`."""
 
 
 def no_average(reference: str, launcher: str) -> None:
@@ -128,23 +123,6 @@ def other_seed(reference: str, launcher: str) -> None:
     module.derive = lambda seed, *words: proper(seed + int(words[0] == "weights"), *words)
 
 
-def slower(reference: str, launcher: str) -> None:
-    """Training and evaluation take so much longer than they would."""
-    task = importlib.import_module(f"train_bench.references.{reference}.task").Task
-
-    def slowed(proper: Callable[..., Any]) -> Callable[..., Any]:
-        def slowly(*arguments: Any) -> Any:
-            begun = time.monotonic()
-            answer = proper(*arguments)
-            time.sleep(SLOW_DOWN * (time.monotonic() - begun))
-            return answer
-
-        return slowly
-
-    for name in ("train_until", "evaluate"):
-        setattr(task, name, slowed(getattr(task, name)))
-
-
 def _quietly(change: Callable[[Any], None]) -> None:
     """The task is given another configuration than the one that is logged."""
     proper = rank._task
@@ -172,7 +150,6 @@ FAULTS: dict[str, Callable[[str, str], None]] = {
     "no-value": no_value,
     "no-restore": no_restore,
     "other-seed": other_seed,
-    "slower": slower,
 }
 
 

@@ -207,8 +207,8 @@ def plan_digest(plan: Mapping[str, Any]) -> str:
 
 
 def jobs_of(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The jobs of a `plan.json`, each with the fields `shared` by all and its own. Older plans repeat everything in
-    every job. The file is untrusted: entries that are no objects are left out."""
+    """The jobs of a `plan.json`, each with the fields `shared` by all and its own. The file is untrusted: entries that
+    are no objects are left out."""
     shared, jobs = plan.get("shared"), plan.get("jobs")
     of_all = shared if isinstance(shared, dict) else {}
     return [of_all | job for job in jobs if isinstance(job, dict)] if isinstance(jobs, list) else []

@@ -48,7 +48,7 @@ def parse_options(request: Mapping[str, Any]) -> EnergyOptions | None:
     """Parse the options `energy`, `energy_command` and `energy_idle`; None if nothing is measured. Raises
     `RequestError` for invalid values."""
     command, idle = request.get("energy_command"), str(request.get("energy_idle", f"{IDLE_SECONDS:g} s"))
-    if request.get("energy", "off") != "auto":  # older plans have no energy options
+    if request.get("energy", "off") != "auto":
         if command is not None:
             raise RequestError("energy_command= requires energy=auto; add that, or leave energy_command out.")
         return None

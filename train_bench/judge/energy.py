@@ -50,13 +50,6 @@ def power_folder(result: Path) -> Path:
     return result.parent / "power" / result.stem
 
 
-def energy_of(record: RunRecord) -> Energy | None:
-    """Energy of a run over all its nodes and switches; None without power logs or a time, or if one of the logs
-    gives no power or is missing."""
-    measured = measure(record)
-    return measured if isinstance(measured, Energy) else None
-
-
 def measure(record: RunRecord) -> Energy | str:
     """Energy of a run, or the reason for which it is unknown."""
     path = Path(record.file)
@@ -146,13 +139,7 @@ def _place(path: Path) -> str:
     return plain(str(path).rpartition("/power/")[1].lstrip("/") + str(path).rpartition("/power/")[2])
 
 
-def kept_energy(records: Sequence[RunRecord], dropped: Sequence[bool]) -> Energy | None:
-    """Means of the runs that the time score keeps; None if one of them has no power logs."""
-    known = kept_energy_or_reason(records, dropped)
-    return known if isinstance(known, Energy) else None
-
-
-def kept_energy_or_reason(records: Sequence[RunRecord], dropped: Sequence[bool]) -> Energy | str:
+def kept_energy(records: Sequence[RunRecord], dropped: Sequence[bool]) -> Energy | str:
     """Means of the runs that the time score keeps, or the reason for which they are unknown."""
     kept = [record for record, left_out in zip(records, dropped, strict=True) if not left_out]
     if not kept:

@@ -21,7 +21,7 @@ from train_bench.judge.checks.planned import Planned, planned_of
 from train_bench.judge.checks.submission import stated_divisions
 from train_bench.judge.checks.text_numbers import TEXT
 from train_bench.judge.compliance import RunVerdict, judge_run, judge_together, with_findings
-from train_bench.judge.energy import Energy, kept_energy_or_reason
+from train_bench.judge.energy import Energy, kept_energy
 from train_bench.judge.finding import BREAKS, REVIEW, Finding
 from train_bench.judge.locate import Location, badly_ended
 from train_bench.judge.official.official_log import OfficialLog, official_log
@@ -83,7 +83,7 @@ class Judgement:
     @property
     def _measured(self) -> Energy | str:
         left_out = [run.dropped or not run.counted for run in self.score.runs]
-        return kept_energy_or_reason(self.records, left_out)
+        return kept_energy(self.records, left_out)
 
     def energy_as_json(self) -> dict[str, Any]:
         """Energy as in `score --json`: `energy`, and `energy_reason` where it is null."""

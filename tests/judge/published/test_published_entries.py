@@ -43,16 +43,14 @@ def test_a_row_says_what_its_columns_say(read):
 
 def test_rates_are_worked_out(read):
     (entry,) = read(HEADING, ROW)
-    entry = replace(entry, samples_to_target=448_000, minutes=10, eval_share=0.1)
+    entry = replace(entry, samples_to_target=448_000, minutes=10)
     assert entry.steps == 1000
-    assert entry.ms_per_step == pytest.approx(540)
     assert entry.samples_per_second == pytest.approx(448_000 / 600)
-    assert replace(entry, eval_share=None).ms_per_step == pytest.approx(600)
 
 
 def test_a_rate_of_what_is_not_known_is_not_known(read):
     (entry,) = read("round,submitter,system,benchmark", "v1.1,NVIDIA,dgxa100,bert")
-    assert (entry.minutes, entry.steps, entry.ms_per_step, entry.samples_per_second) == (None,) * 4
+    assert (entry.minutes, entry.steps, entry.samples_per_second) == (None,) * 3
 
 
 def test_columns_may_have_another_order_and_company_and_numbers_a_point(read):
@@ -147,7 +145,7 @@ def test_the_table_that_comes_with_train_bench_holds_six_rounds():
     entries = published_entries.shipped()
     assert len(entries) == 930
     assert {entry.round for entry in entries} == {"v1.0", "v1.1", "v2.0", "v2.1", "v4.0", "v4.1"}
-    assert all(None not in (entry.minutes, entry.ms_per_step, entry.accelerators) for entry in entries)
+    assert all(None not in (entry.minutes, entry.steps, entry.accelerators) for entry in entries)
     assert len({(entry.round, entry.submitter, entry.system, entry.benchmark) for entry in entries}) == 930
 
 

@@ -51,7 +51,7 @@ def _reference_runs(request: Request) -> Answer:
 def _point(folder: Path, *, replace: bool, append: bool) -> Answer:
     """The folder may have been begun with leave to replace or to append, in its plan, or get it now."""
     plan = files.read_json(folder / "plan.json")
-    replace = replace or plan["request"].get("replace_point", False)  # older plans know no such options
+    replace = replace or plan["request"].get("replace_point", False)
     append = append or plan["request"].get("append_point", False)
     of_program = jobs_of(plan)[0].get("command") is not None
     folder_of = discover.rcp_folder_of_program if of_program else discover.rcp_folder_of

@@ -77,12 +77,6 @@ class Entry:
         """Over the whole time, evaluations included."""
         return _quotient(self.samples_to_target, self.minutes and self.minutes * 60)
 
-    @property
-    def ms_per_step(self) -> float | None:
-        """Milliseconds of a step without evaluations; with them if their time is unknown."""
-        training = None if self.minutes is None else self.minutes * 60_000 * (1 - (self.eval_share or 0))
-        return _quotient(training, self.steps)
-
 
 def shipped() -> tuple[Entry, ...]:
     """The table shipped with train_bench."""

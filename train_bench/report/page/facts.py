@@ -346,12 +346,10 @@ def _size(system: Mapping[str, Any], world_size: int | None) -> int | None:
 
 
 def _configuration(plan: Mapping[str, Any]) -> str | None:
-    """Configuration from the plan; from an older plan, which repeats everything in every job, with its first job."""
+    """Configuration from the plan."""
     if not plan:
         return None
-    jobs = plan.get("jobs")
-    shown = {**plan, "jobs": jobs[:1]} if isinstance(jobs, list) and "shared" not in plan else plan
     try:
-        return json.dumps(redacted_tree(shown), indent=2)
+        return json.dumps(redacted_tree(plan), indent=2)
     except RecursionError:
         return redacted(as_text(plan))
