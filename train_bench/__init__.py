@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from train_bench.api import compare, judge, run
     from train_bench.own_trainer.benchmark import Benchmark
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = ["Benchmark", "__version__", "compare", "judge", "run"]
 
 

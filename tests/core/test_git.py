@@ -94,3 +94,23 @@ def test_a_container_runs_without_rights_and_states_its_revision():
     definition = (CONTAINER / "train_bench.def").read_text(encoding="utf-8")
     assert f"export {git.STATED}={{{{ REVISION }}}}" in definition
     assert "org.opencontainers.image.revision {{ REVISION }}" in definition
+
+
+def test_the_version_of_a_checkout_has_its_revision_unless_it_is_at_the_tag(tmp_path):
+    run = ("git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b")
+    source = tmp_path / "conf"
+    source.mkdir()
+    (source / "a.yaml").write_text("a")
+    for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "x")):
+        subprocess.run([*run, *words], check=True)
+    head = git.revision(tmp_path)
+    assert git.version(tmp_path, "0.3.0") == f"0.3.0+g{head[:7]}"
+    subprocess.run([*run, "tag", "v0.3.0"], check=True)
+    assert git.version(tmp_path, "0.3.0") == "0.3.0"
+    (source / "a.yaml").write_text("b")
+    assert git.version(tmp_path, "0.3.0") == f"0.3.0+g{head[:7]}.changes"
+
+
+def test_the_version_of_an_installation_is_the_released_one(tmp_path, monkeypatch):
+    monkeypatch.delenv(git.STATED, raising=False)
+    assert git.version(tmp_path, "0.3.0") == "0.3.0"

@@ -33,11 +33,13 @@ def _carry_out(arguments: Sequence[str]) -> int:
     from train_bench.cli import completion
     from train_bench.cli.arguments import with_command
     from train_bench.cli.verbs import COMPOSING, VERBS, help_page
+    from train_bench.core import git
+    from train_bench.core.plugins import PACKAGE
 
     if arguments[:1] in ([], ["-h"], ["--help"]):
         print(help_page(), end="")
     elif "--version" in arguments:
-        print(f"train-bench {__version__}")
+        print(f"train-bench {git.version(PACKAGE.parent, __version__)}")
     elif arguments[0] in completion.FLAGS:
         return _complete(arguments)
     elif arguments[0] not in VERBS:

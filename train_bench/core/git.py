@@ -32,6 +32,21 @@ def revision(root: Path) -> str | None:
     return stated if re.fullmatch(r"[0-9a-f]{40}(\+changes)?", stated) else None
 
 
+def version(root: Path, released: str) -> str:
+    """Version of a checkout: the released one at its tag `vX.Y.Z` and of an installation, else with the revision behind
+    it, `0.3.0+g1234abc`, and `.changes` if files of its source differ."""
+    found = revision(root)
+    if found is None:
+        return released
+    try:
+        if _git(root, "rev-parse", f"v{released}^{{commit}}") == found:
+            return released
+    except (OSError, subprocess.SubprocessError):
+        pass
+    head, _, changes = found.partition("+")
+    return f"{released}+g{head[:7]}" + f".{changes}" * bool(changes)
+
+
 def revision_of_folder(folder: Path) -> str | None:
     """Git revision of a user's folder, all of whose files count."""
     try:

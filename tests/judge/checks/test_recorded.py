@@ -8,6 +8,7 @@ import pytest
 from tests.judge.campaigns import plan
 from tests.judge.checks.test_campaign_checks import PLANNED, RAN, attempt, findings_of, folder, judged
 from tests.judge.checks.test_cheats import edit_log
+from train_bench import __version__
 from train_bench.core import git, software
 from train_bench.judge.checks import recorded
 
@@ -22,7 +23,7 @@ def planned(folder, *, ran=None, system=None, job=None, **changes):
     """The campaign of the fixture as one of this version, with these values of its plan, its attempts its system."""
     job = {"launcher_config": {"name": "inline"}, **(job or {})}
     jobs = [{"index": index, "seed": 1000 + index, **job} for index in range(5)]
-    plan(folder, **PLANNED | {"train_bench": "0.2.0", **changes}, jobs=jobs)
+    plan(folder, **PLANNED | {"train_bench": __version__, **changes}, jobs=jobs)
     for index in range(5):
         attempt(folder, index, **{**{key: changes[key] for key in RAN if key in changes}, **(ran or {})})
     if system is not None:
