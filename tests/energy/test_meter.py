@@ -19,7 +19,7 @@ from tests.command_line import wait_for
 from tests.energy.trees import Tree, lives, put
 from tests.fake_campaigns import Diary, FakeLauncher, begin, judged, make, open_plan, run_all
 from tests.sandbox import ROOT
-from train_bench.campaign import command_trust, runner
+from train_bench.campaign import command_trust, metering
 from train_bench.campaign.opened import Campaign
 from train_bench.energy import counters, meter, readings, sampler
 from train_bench.energy.meter import Meter, parse_options
@@ -394,7 +394,7 @@ def test_a_campaign_that_measures_is_scored_with_its_energy(tree, tmp_path, monk
         times.append(now_ms())
         return times
 
-    monkeypatch.setattr(runner, "timed", counting)  # the fake rank's is not ours
+    monkeypatch.setattr(metering, "timed", counting)  # the fake rank's is not ours
     plan = make(f"output={tmp_path / 'campaign'}", "seed=1", "runs=1", "energy=auto", "energy_idle='40 W'")
     begin(plan)
     plan = open_plan(tmp_path / "campaign")
@@ -415,7 +415,7 @@ def test_ranks_on_hosts_that_nobody_joins_by_hand_are_not_measured_in_part(tree,
     tree.rapl()
     plan = make(f"output={tmp_path / 'campaign'}", "launcher=slurm", several, "energy=auto")
     said = []
-    read = runner.meter(Campaign.of(plan), said.append)
+    read = metering.meter(Campaign.of(plan), said.append)
     read.begin()
     assert not read.reads
     (sentence,) = said

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from train_bench.campaign import command_trust, data, hosts, lock, refusals, runner
+from train_bench.campaign import command_trust, data, hosts, lock, metering, refusals, runner
 from train_bench.campaign.failures import deaths
 from train_bench.campaign.opened import Campaign
 from train_bench.core import files, host_clocks
@@ -48,7 +48,7 @@ def take_part(folder: Path, overrides: Sequence[str], tell: Callable[[str], None
     refusals.refuse(campaign, refusals.TO_CONTINUE)
     with lock.held(folder / "ranks" / f"host_{host}.lock", f"The part of host {host} in {folder}"):
         _prepare_data(campaign)
-        read = runner.meter(campaign, tell, host=host)
+        read = metering.meter(campaign, tell, host=host)
         read.begin()
         try:
             return _follow(campaign, host, tell, read)
@@ -86,7 +86,7 @@ def _follow(campaign: Campaign, host: int, tell: Callable[[str], None], read: Me
 def _timed(job: Job) -> tuple[int | None, int | None]:
     """Start and stop of the clock of a run that ended well; the end of its log may take a while to become visible."""
     deadline = time.monotonic() + LOG_SECONDS
-    while None in (timed := runner.timed(job)) and time.monotonic() < deadline:
+    while None in (timed := metering.timed(job)) and time.monotonic() < deadline:
         time.sleep(hosts.POLL_SECONDS)
     return timed
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from train_bench.campaign import attempts, lock
+from train_bench.campaign import attempts, lock, metering
 from train_bench.campaign.failures import BY_BUDGET, deaths
 from train_bench.campaign.follower import Follower
 from train_bench.campaign.hosts import HostsFile
@@ -18,11 +18,10 @@ from train_bench.core import files, rank_messages
 from train_bench.core.job import Job
 from train_bench.core.secret_filter import redacted
 from train_bench.core.usual_cause import usual_cause
-from train_bench.energy.meter import Meter, discard_readings, parse_options
+from train_bench.energy.meter import discard_readings
 from train_bench.errors import Interrupted, LaunchError
 from train_bench.judge.live import LiveCheck
 from train_bench.launcher import Launcher
-from train_bench.logs.log import read
 from train_bench.logs.record import read_record
 from train_bench.observers.limits import BudgetGuard, RunWatchdog
 from train_bench.observers.live_check import ViolationLimit
@@ -61,7 +60,7 @@ def run_each(
         for job in _wanted(missing, only):
             _archive_attempt(job)
         observers.campaign_started(total=total, done=total - len(missing))
-        energy = meter(campaign, say)
+        energy = metering.meter(campaign, say)
         try:
             if missing:
                 energy.begin()
@@ -69,7 +68,7 @@ def run_each(
                 violations = _violation_limit(campaign, job, observers, strict=strict)
                 failure = _run(campaign, job, observers, hosts, violations, say)
                 if energy.reads:
-                    energy.run_over(job, *timed(job))
+                    energy.run_over(job, *metering.timed(job))
                 if failure is not None and not go_on:
                     raise LaunchError(_stopped(job, failure, total=total))
                 yield job
@@ -83,35 +82,6 @@ def run_each(
             energy.end()
             hosts.campaign_over()
             observers.campaign_ended()
-
-
-def meter(campaign: Campaign, say: Callable[[str], None], *, host: int = 0) -> Meter:
-    """Energy meter of this host. If a launcher starts ranks on hosts that nobody joins by hand, there is none,
-    because the others would be missing."""
-    wished, job = parse_options(campaign.plan.request), campaign.first
-    options = job.launcher_config
-    at_once = (
-        1 if options.get("array") else options.get("parallel") or 1
-    )  # runs of one batch job, on hosts of their own
-    reached = job.nodes * at_once
-    if wished is not None and reached > 1 and not campaign.launcher_config.joining:
-        say(
-            f"energy: not measured, because launcher={job.launcher} starts ranks on {reached} hosts and "
-            "only this one could be read."
-        )
-        wished = None
-    return Meter(wished, job.folder, say, host=host, hosts=job.nodes)
-
-
-def timed(job: Job) -> tuple[int | None, int | None]:
-    """Start and stop of the clock of a run, in milliseconds since the epoch."""
-    for path in (job.result_file, job.partial_log, job.result_file):  # it may be given its name just now
-        if path.is_file():
-            first: dict[str, int] = {}
-            for event in read(path).events:
-                first.setdefault(event.key, event.time_ms)
-            return first.get("run_start"), first.get("run_stop")
-    return None, None
 
 
 def _wanted(jobs: Sequence[Job], only: Sequence[int] | None) -> list[Job]:
