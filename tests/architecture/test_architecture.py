@@ -44,7 +44,7 @@ MAY_SEE = {
     "forecast": BASE | {"judge", "logs", "rules"},
     "store": BASE | {"compare", "judge", "logs", "rules"},
     "report": BASE | {"compare", "forecast", "judge", "logs", "rules"},
-    "fleet": BASE | TASKS | {"forecast", "judge", "logs", "plan", "rules", "run"},
+    "fleet": BASE | TASKS | {"campaign", "forecast", "judge", "logs", "plan", "report", "rules", "run"},
     "observers": BASE | {"launcher", "forecast", "judge", "logs", "plan", "report", "rules"},
     "campaign": BASE
     | {

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from train_bench.cli.commands.accept import _nodes
 from train_bench.cli.exit_codes import guarded
 from train_bench.cli.program import command
 from train_bench.errors import RequestError
+from train_bench.fleet.names import nodes_of
 from train_bench.plan.option import with_folder
 
 FAKE = Path(__file__).parents[2] / "fleet" / "fake_node.py"
@@ -148,10 +148,10 @@ def test_a_baseline_that_is_none_or_of_another_training_is_refused(tmp_path, cap
     ],
 )
 def test_a_node_may_be_an_ipv6_address(word, name, address):
-    (node,) = _nodes([word])
+    (node,) = nodes_of([word])
     assert (node.name, node.address) == (name, address)
 
 
 def test_an_ipv6_address_with_a_zone_is_no_node():
     with pytest.raises(RequestError, match="is no node"):
-        _nodes(["fe80::1%eth0"])
+        nodes_of(["fe80::1%eth0"])
