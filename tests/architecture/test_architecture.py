@@ -38,7 +38,7 @@ MAY_SEE = {
     "judge": BASE | {"logs", "rules"},
     "compare": BASE | {"judge", "logs", "rules"},
     "serving": BASE | TASKS | {"campaign", "energy", "judge", "logs", "plan", "rules", "run", "startup"},
-    "startup": BASE | TASKS | {"check", "run"},
+    "startup": BASE | TASKS | {"campaign", "check", "judge", "plan", "run"},
     "profile": BASE | TASKS | {"run", "dry_run", "judge", "logs", "rules"},
     "equivalence": BASE | TASKS | {"check", "run"},
     "forecast": BASE | {"judge", "logs", "rules"},

@@ -10,9 +10,9 @@ from tests.command_line import train_bench
 from tests.command_line import typed as typed_words
 from tests.fake_campaigns import Diary, FakeLauncher, begin, keep_weights, make, run_all, verify
 from train_bench.campaign import data
-from train_bench.cli.commands import startup
+from train_bench.cli.exit_codes import say
 from train_bench.core import files
-from train_bench.startup import page_cache, started, synthetic
+from train_bench.startup import measurement, page_cache, started, synthetic, verified_run
 from train_bench.startup.ladder import Subject
 
 
@@ -151,7 +151,7 @@ def test_answers_that_do_not_depend_on_the_weights_are_refused(kept, tmp_path, m
     verified(kept, agree=True)
     monkeypatch.setattr(started, "MODULE", "tests.startup.fake_process")
     monkeypatch.setattr(data, "refuse_missing", lambda campaign: None)
-    monkeypatch.setattr(startup, "_description", lambda *_: {"behaviour": "always right"})
+    monkeypatch.setattr(verified_run, "description", lambda *_: {"behaviour": "always right"})
     answer = typed("startup", str(kept), "--levels", "L1", "--disk", tmp_path / "disk")
     assert answer.returncode == 1
     assert "The start weights of resnet_mini, run 0 of " in answer.stderr
@@ -160,7 +160,7 @@ def test_answers_that_do_not_depend_on_the_weights_are_refused(kept, tmp_path, m
 
 def test_progress_names_a_campaign_on_one_line_of_text(capsys):
     subject = Subject(name="run 0 of c\x1b[2J\nVALID", described={}, weights=[], answer="")
-    startup._say_round(subject, 5, 1)
+    measurement._say_round(say, subject, 5, 1)
     assert capsys.readouterr().err == "train-bench: run 0 of c\\x1b[2J\\nVALID: round 1 of 5\n"
 
 
