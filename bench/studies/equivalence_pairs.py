@@ -23,9 +23,9 @@ from tests.fake_campaigns import make
 from tests.references.several_ranks import FromFile
 from train_bench.campaign import data
 from train_bench.campaign.opened import Campaign
-from train_bench.cli.commands.equivalent import DRAWS, TWINS
 from train_bench.core.job import Job
 from train_bench.equivalence import compare, record, recording
+from train_bench.equivalence.sides import DRAWS, TWINS
 from train_bench.plan import discover
 from train_bench.plan.plan import Plan
 from train_bench.run import rank

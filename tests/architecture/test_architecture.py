@@ -40,7 +40,7 @@ MAY_SEE = {
     "serving": BASE | TASKS | {"campaign", "energy", "judge", "logs", "plan", "rules", "run", "startup"},
     "startup": BASE | TASKS | {"campaign", "check", "judge", "plan", "run"},
     "profile": BASE | TASKS | {"run", "dry_run", "judge", "logs", "rules"},
-    "equivalence": BASE | TASKS | {"check", "run"},
+    "equivalence": BASE | TASKS | {"campaign", "check", "compare", "judge", "plan", "run"},
     "forecast": BASE | {"judge", "logs", "rules"},
     "store": BASE | {"compare", "judge", "logs", "rules"},
     "report": BASE | {"compare", "forecast", "judge", "logs", "rules"},

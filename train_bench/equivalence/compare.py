@@ -123,6 +123,21 @@ def is_near(rungs: Sequence[Check]) -> bool:
     return error is not None and tolerance is not None and error <= NEAR * tolerance
 
 
+def document(
+    a: str, b: str | None, rungs: Sequence[Check], pair: Pair | None, *, exit_code: int
+) -> dict[str, Any]:
+    """Object of `equivalent --json`; `pair` is None for campaigns, of which nothing is recorded."""
+    return {
+        "a": a,
+        "b": b,
+        "verdict": verdict(rungs),
+        "exit_code": exit_code,
+        "steps": 0 if pair is None else min(len(pair.a.losses), len(pair.b.losses)),
+        "double": pair is not None and pair.double is not None,
+        "rungs": [rung.as_json() for rung in rungs],
+    }
+
+
 def verdict(rungs: Sequence[Check]) -> str:
     """Verdict over all checks."""
     verdicts = [rung.verdict for rung in rungs]
