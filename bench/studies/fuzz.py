@@ -50,7 +50,6 @@ from bench.planned import composed, plan_of
 from bench.studies import fuzz_doors, fuzz_verbs
 from bench.studies.fuzz_effects import Effects
 from train_bench.campaign import join
-from train_bench.cli import serve
 from train_bench.cli.exit_codes import guarded
 from train_bench.cli.program import command
 from train_bench.errors import LaunchError
@@ -58,6 +57,7 @@ from train_bench.plan import discover, process
 from train_bench.references.minigo import sgf
 from train_bench.run import system
 from train_bench.store import schema
+from train_bench.web import server as serve
 
 LOGS = discover.ROOT / "tests" / "logs" / "examples"
 LIMIT_SECONDS = 10.0

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 from tests.equivalence.fakes import recorded
-from train_bench.cli import serve
 from train_bench.cli.exit_codes import guarded
 from train_bench.cli.program import command
 from train_bench.errors import TrainBenchError
 from train_bench.plan import run_config
+from train_bench.web import server as serve
 
 WORDS = (
     *(

@@ -62,6 +62,7 @@ MAY_SEE = {
         "rules",
     }
     | {"store"},
+    "web": BASE | {"campaign", "judge", "logs", "plan", "report", "rules", "store"},
     "submission": BASE | {"judge", "plan", "rules"},
     "exchange": BASE | TASKS | {"campaign", "compare", "judge", "logs", "plan", "rules", "run", "submission"},
 }

@@ -14,10 +14,11 @@ from tests.report.test_page_in_browser import A4, BROKEN_WORDS
 from tests.report.test_serving_in_browser import content as served_content
 from train_bench.campaign import status
 from train_bench.campaign.opened import Campaign
-from train_bench.cli.commands.web import Pages
+from train_bench.cli.commands.web import MAKERS
 from train_bench.cli.program import command
 from train_bench.profile import several
 from train_bench.report.page import write
+from train_bench.web.pages import Pages
 
 pytestmark = pytest.mark.full
 
@@ -72,7 +73,7 @@ def generated(folder):
 
 def listed(folder):
     nights(folder / "nights", 3)
-    return Pages(folder / "nights", folder / "none.db", None)("/")
+    return Pages(folder / "nights", folder / "none.db", None, MAKERS)("/")
 
 
 def reviewed(folder):
@@ -80,7 +81,7 @@ def reviewed(folder):
         entry = Entry(folder / "round", f"org {number}", number=number)
         text_for_truth(entry)
         entry.write()
-    return Pages(folder / "round", folder / "none.db", None)("/review")
+    return Pages(folder / "round", folder / "none.db", None, MAKERS)("/review")
 
 
 def accepted(folder):

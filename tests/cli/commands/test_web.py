@@ -18,11 +18,12 @@ import pytest
 from tests.command_line import in_the_foreground
 from tests.report import pages
 from tests.store.test_store import campaign, index
-from train_bench.cli import serve
 from train_bench.cli.commands import web
 from train_bench.cli.program import command
-from train_bench.cli.serve import Server
 from train_bench.errors import RequestError
+from train_bench.web import server as serve
+from train_bench.web.pages import Pages
+from train_bench.web.server import Server
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def results(tmp_path_factory):
 
 @contextmanager
 def served(folder, store, ruleset=None):
-    with Server(web.Pages(folder, store, ruleset), 0) as server:
+    with Server(Pages(folder, store, ruleset, web.MAKERS), 0) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
@@ -240,7 +241,7 @@ def test_a_folder_of_a_store_without_results_in_itself_is_not_searched(tmp_path)
     with sqlite3.connect(store) as connection:
         connection.execute("UPDATE entries SET folder = ?", (str(tmp_path / "above"),))
     connection.close()
-    pages = web.Pages(None, store, None)
+    pages = Pages(None, store, None, web.MAKERS)
     [address] = set(re.findall("/campaign/[0-9a-f]{16}", pages("/")))
     assert pages(address) is None
 

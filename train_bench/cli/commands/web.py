@@ -6,28 +6,21 @@ What makes a page is imported when one is asked for, so that the server is there
 from __future__ import annotations
 
 import argparse
-import hashlib
-import os
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from train_bench.campaign import catalogue
-from train_bench.cli import campaign_paths, serve, shared_options
+from train_bench.cli import campaign_paths, shared_options
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import VALID
-from train_bench.errors import RequestError, TrainBenchError
-from train_bench.judge.locate import REPEATED, RESULT
+from train_bench.errors import RequestError
+from train_bench.judge.tree import Judged
 from train_bench.plan import discover
 from train_bench.rules import ruleset
+from train_bench.web import server
+from train_bench.web.pages import Makers, Pages, folders_of
 
 PORT = 8642
-ADDRESS = re.compile(r"/campaign/[0-9a-f]{16}|/beside(?:/[0-9a-f]{16}){2,30}")
-"""Pages of a result, and of several beside each other."""
-
-MOST_RESULTS = 500
-"""Results of a store that the first page lists, the latest of them."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -39,14 +32,35 @@ def main(arguments: Sequence[str]) -> int:
         ruleset.load(options.ruleset)  # raises UnknownName
     store = discover.store(options.store)
     if options.folder is None or options.store is not None:
-        _folders_of(store)  # raises where there is no store
-    with serve.Server(Pages(options.folder, store, options.ruleset), options.port) as server:
+        folders_of(store)  # raises where there is no store
+    with server.Server(Pages(options.folder, store, options.ruleset, MAKERS), options.port) as served:
         try:
-            print(f"http://{serve.ADDRESS}:{server.server_port}/ until Ctrl-C.", flush=True)
-            server.serve_forever()
+            print(f"http://{server.ADDRESS}:{served.server_port}/ until Ctrl-C.", flush=True)
+            served.serve_forever()
         except KeyboardInterrupt:
             print("Ended.")
     return VALID
+
+
+def _history(store: Path, pages: Mapping[str, str]) -> str:
+    from train_bench.cli.commands.history import page_of
+
+    return page_of(store, [], pages=pages)
+
+
+def _review(folder: Path, named: str | None) -> dict[str, Any]:
+    from train_bench.cli.commands.review import reviewed
+
+    return reviewed([folder], named)[0]
+
+
+def _judged(folder: Path, named: str | None) -> Judged:
+    from train_bench.cli import judge_options
+
+    return judge_options.judged_tree((folder,), named)
+
+
+MAKERS = Makers(history=_history, review=_review, judged=_judged)
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -69,160 +83,3 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     )
     shared_options.add_ruleset(parser)
     return parser.parse_args(arguments)
-
-
-class Pages:
-    """Served pages. Folders are found anew for each question and named by digests: no address names a file."""
-
-    def __init__(self, folder: Path | None, store: Path, ruleset: str | None) -> None:
-        self._folder, self._store, self._ruleset = folder, store, ruleset
-
-    def __call__(self, path: str) -> str | None:
-        """The page of a path, None where there is none."""
-        if path == "/":
-            return self._list()
-        if path == "/history" and self._store.exists():
-            from train_bench.cli.commands.history import page_of
-
-            pages = {str(folder): f"/campaign/{name}" for name, folder in self._named().items()}
-            return page_of(self._store, [], pages=pages)
-        if path == "/review" and self._folder is not None:
-            from train_bench.cli.commands.review import reviewed
-            from train_bench.report.page import write
-
-            return write.review_page(reviewed([self._folder], self._ruleset)[0], [self._folder], served=True)
-        match = ADDRESS.fullmatch(path)
-        if match is None:
-            return None
-        there, names = self._named(), re.findall(r"[0-9a-f]{16}", path)
-        folders = [there[name] for name in names if name in there]
-        if len(folders) < len(names) or len(set(names)) < len(names) or not all(map(_is_result, folders)):
-            return None
-        return self._campaign(folders[0]) if len(folders) == 1 else self._report(folders)
-
-    def _named(self) -> dict[str, Path]:
-        folders = _folders_below(self._folder) if self._folder is not None else _folders_of(self._store)
-        return {hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]: folder for folder in folders}
-
-    def _list(self) -> str:
-        from train_bench.report.page import write
-
-        rows = sorted(self._rows(), key=lambda row: row["date"], reverse=True)
-        return write.list_page(
-            rows[:MOST_RESULTS],
-            total=len(rows),
-            folder=self._folder,
-            store=self._store if self._store.exists() else None,
-        )
-
-    def _rows(self) -> Iterator[dict[str, Any]]:
-        """Each result with what the store or its own files say; nothing is judged."""
-        stored = _results_of(self._store) if self._store.exists() else {}
-        for name, folder in self._named().items():
-            row: dict[str, Any] = {"name": name, "path": str(folder), "shown": self._shown(folder)}
-            row |= {
-                "state": "not judged",
-                "valid": None,
-                "score_minutes": None,
-                "date": "",
-                "benchmark": None,
-            }
-            if str(folder) in stored:
-                yield row | stored[str(folder)]
-                continue
-            listed = catalogue.describe_campaign(folder)
-            if listed is not None:
-                row |= {
-                    "valid": listed.valid,
-                    "state": f"{listed.finished} of {listed.runs} runs",
-                    "score_minutes": listed.score_minutes,
-                    "date": listed.created[:16].replace("T", " "),
-                    "benchmark": listed.benchmark,
-                }
-            yield row
-
-    def _shown(self, folder: Path) -> str:
-        """Path below the served folder."""
-        top = None if self._folder is None else self._folder.absolute()
-        inside = top is not None and folder != top and folder.is_relative_to(top)
-        return str(folder.relative_to(top)) if inside and top is not None else str(folder)
-
-    def _campaign(self, folder: Path) -> str:
-        """As it goes on, if runs are missing and somebody carries them out, or none has ended; else the report."""
-        from train_bench.campaign import status
-        from train_bench.campaign.opened import Campaign
-
-        try:
-            standing = status.standing(Campaign.open(folder))
-        except TrainBenchError:  # no campaign, or not one that could go on here
-            return self._report([folder])
-        if standing.running or not standing.finished:
-            from train_bench.report.page import write
-
-            return write.live_page(
-                folder,
-                standing.campaign.jobs,
-                standing.records,
-                finished=standing.finished,
-                running=standing.running,
-                expected=standing.expected,
-            )
-        return self._report([folder])
-
-    def _report(self, folders: Sequence[Path]) -> str:
-        from train_bench.campaign import status
-        from train_bench.campaign.machine_history import machine_history
-        from train_bench.cli import judge_options
-        from train_bench.report.page import facts, write
-
-        judged = [(folder, judge_options.judged_tree((folder,), self._ruleset)) for folder in folders]
-        expected = status.expected_ends(entry for _, tree in judged for entry in tree.entries)
-        options = facts.PageOptions(prices={}, expected=expected, history=machine_history(self._store))
-        return write.page(judged, options=options, rcp_folders=discover.rcp_folders(), served=True)
-
-
-def _folders_below(top: Path) -> Iterator[Path]:
-    """Folders with a plan or with logs, without following links to others; of a campaign that ran several times, the
-    logs that count."""
-    for name, below, files in os.walk(top.absolute()):
-        below.sort()
-        folder = Path(name)
-        planned = "plan.json" in files
-        if planned:
-            below[:] = [one for one in below if one != REPEATED]
-        if planned or any(RESULT.fullmatch(file) for file in files):
-            yield folder
-
-
-def _is_result(folder: Path) -> bool:
-    """True for a folder with a plan or with logs in itself: a store may be anybody's file and name any folder, and what
-    lies below others is not searched."""
-    try:
-        with os.scandir(folder) as entries:
-            return any(entry.name == "plan.json" or RESULT.fullmatch(entry.name) for entry in entries)
-    except (OSError, ValueError):
-        return False
-
-
-def _results_of(store: Path) -> dict[str, dict[str, Any]]:
-    """Facts of each result of a store, by its folder."""
-    from train_bench.store.history import select
-
-    query = "SELECT folder, began, coalesce(variant, benchmark), valid, score_minutes FROM entries"
-    return {
-        str(folder): {
-            "date": str(began or "")[:16].replace("T", " "),
-            "benchmark": benchmark,
-            "valid": bool(valid),
-            "score_minutes": minutes if isinstance(minutes, int | float) else None,
-        }
-        for folder, began, benchmark, valid, minutes in select(store, query)[1]
-    }
-
-
-def _folders_of(store: Path) -> list[Path]:
-    """Folders of a store, the latest first."""
-    from train_bench.store.history import select
-
-    _, rows = select(store, "SELECT folder FROM entries ORDER BY began DESC, folder")
-    return [Path(folder) for (folder,) in rows]

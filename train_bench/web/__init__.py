@@ -1,0 +1,1 @@
+"""Pages of results for the browsers of this machine, and their server."""
