@@ -48,21 +48,12 @@ def judge(path: str | Path, *, ruleset: str | None = None) -> Judged:
 
 def compare(a: str | Path, b: str | Path, *, ruleset: str | None = None) -> Comparison:
     """Compare the times of two campaigns; ratios above 1 say that `b` is better."""
-    from train_bench.campaign import ab
-    from train_bench.campaign.machine_history import machine_history
+    from train_bench.campaign import ab, comparing
     from train_bench.compare import comparison
-    from train_bench.judge.tree import judge_folder
-    from train_bench.plan import definition, discover
 
     paths = ab.to_compare([Path(a), Path(b)])
-    one, other = (
-        judge_folder(
-            path, ruleset_name=ruleset, rcp_folders=discover.rcp_folders(), changes=definition.changes
-        )
-        for path in paths
-    )
-    history = machine_history(discover.store(None))
-    return comparison.compare_campaigns(str(paths[0]), one, str(paths[1]), other, history)
+    one, other = (comparing.judge_one(path, ruleset) for path in paths)
+    return comparison.compare_campaigns(str(paths[0]), one, str(paths[1]), other, comparing.history())
 
 
 def _word(name: str, value: Any) -> str:

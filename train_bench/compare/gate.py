@@ -53,6 +53,9 @@ from train_bench.logs.record import DIED
 
 SLOWER, NOT_SLOWER, CANNOT_TELL = "slower", "not_slower", "cannot_tell"
 
+EXIT_CODES = {NOT_SLOWER: 0, SLOWER: 1, CANNOT_TELL: 3}
+"""Exit codes of `compare --fail-if-slower`."""
+
 SHARE = 0.8
 """Share of the level that the looks spend: their bounds assume known deviations. With deviations estimated from few
 runs they exceed their nominal level by up to a quarter (simulated, from 2 to 30 pairs)."""
@@ -272,6 +275,19 @@ def task_and_system(judged: Judgement) -> tuple[Any, ...]:
     keys = ("platform", "accelerators", "threads_per_rank")
     system = [found.get(key) for key in keys] if found else None
     return score.benchmark, score.target, score.division, score.system, score.world_size, system
+
+
+def earlier(entries: Sequence[Judgement], one: Judgement, last: int) -> list[tuple[str, WithRuns]]:
+    """The last valid entries of the task and system of `one` that began before it, by their folders."""
+    before = {
+        entry.location.folder.resolve(): entry
+        for entry in entries
+        if entry.score.valid
+        and started_ms(entry) < started_ms(one)
+        and task_and_system(entry) == task_and_system(one)
+    }
+    by_time = sorted(before.values(), key=started_ms)
+    return [(str(entry.location.folder), entry.score) for entry in by_time[-last:]]
 
 
 def together(gates: Sequence[Gate]) -> str:

@@ -10,14 +10,67 @@ from rich.console import Console
 from train_bench.compare.campaign_table import label_of
 from train_bench.compare.comparison import LEAST_RUNS
 from train_bench.compare.design import HISTORY
-from train_bench.compare.gate import CANNOT_TELL, NOT_SLOWER, SLOWER
+from train_bench.compare.gate import CANNOT_TELL, EXIT_CODES, NOT_SLOWER, SLOWER, Gate, together
 from train_bench.compare.verdict import DRIFT, FAILURES
 from train_bench.core.digits import significant
-from train_bench.report.comparison import NOT_ALTERNATED_TEXT, alternating
+from train_bench.report import comparison
+from train_bench.report.comparison import NOT_ALTERNATED_TEXT, alternating, difference
 from train_bench.report.console import print_line
 
 WIDEST = 1e100
 """Bounds beyond this are those of runs without any variance."""
+
+
+def document(gates: Sequence[Gate], compared: Mapping[str, Any]) -> dict[str, Any]:
+    """Object of `compare --fail-if-slower --json`; `compared` is that of the comparisons."""
+    verdict = together(gates)
+    labels = [label_of(number) for number in range(1, len(gates) + 1)]
+    sentences = [
+        sentence(
+            one.as_json(),
+            f"its history ({one.a})" if one.campaigns else "A",
+            one.b if one.campaigns else label,
+        )
+        for one, label in zip(gates, labels, strict=True)
+    ]
+    return {
+        "verdict": verdict,
+        "exit_code": EXIT_CODES[verdict],
+        "gates": [one.as_json() | {"sentence": text} for one, text in zip(gates, sentences, strict=True)],
+        **compared,
+    }
+
+
+def first_on_a_page(content: Mapping[str, Any]) -> list[str]:
+    """Answer of each gate, with the paths that its letters stand for."""
+    labels = [label_of(number) for number in range(1, len(content["gates"]) + 1)]
+    whose = [
+        "" if one["campaigns"] else f"A: {one['a']}. {label}: {one['b']}. "
+        for one, label in zip(content["gates"], labels, strict=True)
+    ]
+    differs = [""] * len(labels)
+    if len(labels) == 1 and content["comparisons"]:
+        differs = [f"{difference(content['comparisons'][0]['differences'], 'A', labels[0])} "]
+    sentences = [one["sentence"] for one in content["gates"]]
+    return list(map("".join, zip(whose, differs, sentences, strict=True)))
+
+
+def deciding(content: Mapping[str, Any]) -> str:
+    """Sentences of the gates that decide the verdict."""
+    verdict = content["verdict"]
+    return " ".join(one["sentence"] for one in content["gates"] if one["verdict"] == verdict)
+
+
+def show_document(content: Mapping[str, Any], console: Console) -> None:
+    """Print the verdicts, and what they are about."""
+    if len(content["gates"]) > 1 and "campaigns" in content:
+        show_together(content["gates"], console)
+        comparison.show(content, console)
+        return
+    for one in content["comparisons"]:
+        print_line(console, difference(one["differences"], "A", one["b"]["label"]))
+    show(content, console)
+    comparison.show(content, console, with_differences=False)
 
 
 def show(content: Mapping[str, Any], console: Console) -> None:

@@ -135,7 +135,7 @@ class Pages:
     def _report(self, folders: Sequence[Path]) -> str:
         from train_bench.campaign import status
         from train_bench.report.page import facts, write
-        from train_bench.store.machine_history import machine_history
+        from train_bench.campaign.machine_history import machine_history
 
         judged = [(folder, self._makers.judged(folder, self._ruleset)) for folder in folders]
         expected = status.expected_ends(entry for _, tree in judged for entry in tree.entries)
