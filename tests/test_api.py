@@ -79,7 +79,7 @@ def test_run_of_a_pair_returns_both_and_compare_what_the_verb_prints(tmp_path, m
     ("call", "sentence"),
     [
         (lambda: train_bench.run("resnet_mini"), "'resnet_mini' is not an option. Did you mean"),
-        (lambda: train_bench.run("--multirun", runs="1,2"), "and --multirun is none"),
+        (lambda: train_bench.run("--multirun", runs="1,2"), "not --multirun; leave it out"),
         (lambda: train_bench.run(benchmark="resnet_mimi"), "There is no benchmark 'resnet_mimi'"),
         (lambda: train_bench.run(source="/data"), "source= is for prepare"),
         (lambda: train_bench.run(runs=True), "runs"),

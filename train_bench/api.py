@@ -85,7 +85,7 @@ def _request(words: list[str]) -> Request:
 
     flags = [word for word in words if word.startswith("-")]
     if flags:
-        raise RequestError(f"run() takes options NAME=VALUE, and {flags[0]} is none; leave it out.")
+        raise RequestError(f"run() takes options NAME=VALUE, not {flags[0]}; leave it out.")
     composed: list[Request] = []
 
     def collect(request: Request) -> int:

@@ -39,8 +39,8 @@ ENDS = {
     "DEADLINE": "ran into its deadline",
     "PREEMPTED": "was preempted",
     "CANCELLED": "was cancelled",
-    "NODE_FAIL": "lost a node",
-    "BOOT_FAIL": "lost a node before it started",
+    "NODE_FAIL": "ended because a node failed",
+    "BOOT_FAIL": "did not start because a node failed to boot",
     "OUT_OF_MEMORY": "ran out of memory",
     "REVOKED": "was revoked, as another cluster of the federation has started it",
 }

@@ -30,7 +30,7 @@ INTEGERS, FLOATS = 3, 2
 
 
 class Malformed(Exception):
-    """A record is no `tf.train.Example`."""
+    """A record is not a `tf.train.Example`."""
 
 
 def records(path: Path) -> Iterator[bytes]:

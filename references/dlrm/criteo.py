@@ -73,7 +73,7 @@ def pack(config: Config, folder: Path, source: Path) -> dict[str, Any]:
     except OSError as error:
         raise WriteError(
             f"{error.filename or folder} cannot be read or written: {error.strerror or error}. What is finished is "
-            f"kept; mend that and prepare again to continue."
+            f"kept; fix that and prepare again to continue."
         ) from error
 
 

@@ -55,7 +55,7 @@ def _day(source: Path, day: int, config: Config) -> dict[str, np.ndarray]:
         try:
             array = np.load(path, mmap_mode="r", allow_pickle=False)
         except ValueError as error:
-            raise RequestError(f"{path} is no array of numbers: {error}. Fetch it again.") from error
+            raise RequestError(f"{path} is not an array of numbers: {error}. Fetch it again.") from error
         rows = len(found["labels"]) if found else len(array)
         if array.dtype != dtype or array.shape != (rows, columns[part]):
             raise RequestError(

@@ -182,5 +182,5 @@ def _of_batch(
 
 def _broken(path: Path, why: str) -> RequestError:
     return RequestError(
-        f"{path} is no data set that Hugging Face datasets saved to disk: {why}. Fetch it again, and prepare again."
+        f"{path} is not a data set saved by Hugging Face datasets: {why}. Fetch it again, and prepare again."
     )

@@ -86,7 +86,7 @@ class Model:
             raise RequestError(f"model.axes is {list(self.axes)}; allowed are three even numbers from 2 on.")
         if self.latent_size % self.patch:
             raise RequestError(
-                f"model.latent_size {self.latent_size} is no multiple of model.patch {self.patch}; images are cut "
+                f"model.latent_size {self.latent_size} is not a multiple of model.patch {self.patch}; images are cut "
                 "into whole patches."
             )
         if self.time_width % 2:

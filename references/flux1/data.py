@@ -215,7 +215,7 @@ class BatchSet(Dataset):
 
     empty     encodings of the empty prompt, for samples whose prompt is dropped
     seed      of what is drawn for training samples
-    permuted  training samples have the prompts of others
+    permuted  training samples have the prompts of other samples
     """
 
     config: Config

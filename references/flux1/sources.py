@@ -169,7 +169,7 @@ def _empty(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     try:
         found = np.load(path, allow_pickle=False)
     except (ValueError, OSError) as error:
-        raise RequestError(f"{path} is no NumPy file: {error}. Fetch it again.") from error
+        raise RequestError(f"{path} is not a NumPy file: {error}. Fetch it again.") from error
     if found.shape != (1, *shape) or found.dtype.kind != "f":
         raise RequestError(
             f"{path} has the shape {found.shape} and the type {found.dtype}; needed is {(1, *shape)} of floats."

@@ -112,7 +112,7 @@ def _row(config: Config, line: bytes, where: str) -> tuple[np.ndarray, np.ndarra
     try:
         content = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"{where} is no JSON: {error}. Make the file again.") from error
+        raise RequestError(f"{where} is not valid JSON: {error}. Make the file again.") from error
     given = content if isinstance(content, dict) else {}
     tokens = _numbers(config, given.get("input_ids"), f"{where}: input_ids")
     labels = _numbers(config, given.get("labels", given.get("input_ids")), f"{where}: labels")
@@ -133,7 +133,7 @@ def _numbers(config: Config, values: Any, what: str) -> np.ndarray:
     length = config.data.sequence_length
     whole = isinstance(values, list) and all(type(one) is int and abs(one) < 2**31 for one in values)
     if not whole or len(values) != length:
-        raise RequestError(f"{what} are no list of {length} whole numbers. Make the file again.")
+        raise RequestError(f"{what} has to be a list of {length} integers. Make the file again.")
     return np.array(values, dtype=np.int32)
 
 

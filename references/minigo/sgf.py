@@ -122,7 +122,7 @@ def _nodes(text: str, where: str) -> list[dict[str, list[str]]]:
     """Properties of every node, in order."""
     start = text.find("(;")
     if start < 0:
-        raise RequestError(f"{where} is no SGF file: it has no '(;'.")
+        raise RequestError(f"{where} is not an SGF file: it has no '(;'.")
     nodes: list[dict[str, list[str]]] = []
     place = start + 1
     while True:

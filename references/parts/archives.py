@@ -59,7 +59,7 @@ version, `TokenError` a header of numpy."""
 
 
 class Zip:
-    """An open zip file; `names` are its files in their order. Refuses a file that is none, and whole archives for one
+    """An open zip file; `names` are its files in their order. Refuses other files, and whole archives for one
     bad member."""
 
     def __init__(self, path: Path, *, kind: str = "a zip file") -> None:

@@ -42,7 +42,7 @@ from train_bench.warm_up import without_trace
 class TrainingConfig(Protocol):
     """Configuration fields that this loop reads.
 
-    warm_up_steps  iterations on synthetic batches before the clock, which are undone; 0 is no warm-up
+    warm_up_steps  iterations on synthetic batches before the clock, which are undone; 0 disables it
     """
 
     @property

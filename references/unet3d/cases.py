@@ -60,7 +60,7 @@ def write_case(
                 if digest != md5.get(path.name, digest):
                     raise RequestError(
                         f"{path.name} would have md5 {digest}; the benchmark is defined on {md5[path.name]}. Fetch "
-                        "the case again; if it is as distributed, benchmark.data.md5=null goes without this check."
+                        "the case again; if it is as distributed, benchmark.data.md5=null skips this check."
                     )
         except OSError as error:
             raise WriteError(
@@ -109,7 +109,7 @@ def check_md5(folder: Path, manifest: Mapping[str, Any], md5: Mapping[str, str])
                 if digest != md5.get(name, digest):
                     raise RequestError(
                         f"{name} in {folder} was prepared with md5 {digest}; the benchmark is defined on {md5[name]}. "
-                        "Remove the folder and prepare again, or go without this check with benchmark.data.md5=null."
+                        "Remove the folder and prepare again, or skip this check with benchmark.data.md5=null."
                     )
 
 

@@ -391,7 +391,7 @@ def test_the_verb_says_how_sure_points_are_and_runs_nothing(tmp_path, monkeypatc
     [
         ([], "Name a benchmark, for example benchmark=resnet"),
         (["benchmark=resnet_mini", "runs=3"], "'runs=3' is not an option. Known: benchmark="),
-        (["benchmark=resnet_mini", "less=much"], "less=much is no number"),
+        (["benchmark=resnet_mini", "less=much"], "less=much is not a number"),
         (
             ["benchmark=resnet_mini", "batch_size=17"],
             "has no point at batch size 17; it has points at: 32, 64, 128",

@@ -222,7 +222,7 @@ def test_going_on_with_other_source_is_said_before_anything_is_run(begun):
     (folder / "plan.json").write_text(json.dumps(plan))
     answer = typed("run", f"resume={folder}", "only=[]")
     assert "warning: this campaign continues with other source" in answer.stderr
-    assert "In mini-1.0, runs that differ from their plan are no result." in answer.stderr
+    assert "In mini-1.0, runs that differ from their plan do not count as results." in answer.stderr
 
 
 def test_a_log_without_run_stop_is_cut_off_and_not_a_broken_rule(begun):

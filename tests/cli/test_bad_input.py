@@ -34,7 +34,7 @@ from train_bench.rules import ruleset
         (["run", "output=[a]"], ["output is '['a']'; give a text"]),
         (
             ["run", "resnet_mini=\u200b5"],
-            ["has the invisible character U+200B at place 13; type the word anew"],
+            ["has the invisible character U+200B at place 13; type the word again"],
         ),
         (
             ["run", "max_minutes=soon"],

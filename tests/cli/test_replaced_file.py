@@ -39,14 +39,14 @@ def test_an_earlier_answer_is_replaced(tmp_path, name, text):
 )
 def test_a_file_of_others_is_not(tmp_path, name, text):
     (tmp_path / name).write_text(text)
-    with pytest.raises(RequestError, match=rf"--to is '.*{name}', which exists and is no earlier answer"):
+    with pytest.raises(RequestError, match=rf"--to is '.*{name}', which exists and is not an earlier output"):
         refuse_foreign(tmp_path / name)
 
 
 def test_a_file_of_a_campaign_is_not_but_its_page_is(tmp_path):
     for name in ("plan.json", "score.json"):
         (tmp_path / name).write_text("{}")
-        with pytest.raises(RequestError, match="is no earlier answer"):
+        with pytest.raises(RequestError, match="is not an earlier output"):
             refuse_foreign(tmp_path / name)
     (tmp_path / "report.html").write_text(PAGE)
     refuse_foreign(tmp_path / "report.html")
@@ -54,7 +54,7 @@ def test_a_file_of_a_campaign_is_not_but_its_page_is(tmp_path):
 
 def test_a_link_and_a_pipe_are_not(tmp_path):
     (tmp_path / "page.html").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(RequestError, match="is no earlier answer"):
+    with pytest.raises(RequestError, match="is not an earlier output"):
         refuse_foreign(tmp_path / "page.html")
 
 
@@ -87,4 +87,4 @@ def test_accept_leaves_the_json_beside_its_page(tmp_path):
     words = ("benchmark=resnet_mini", "n1", "--by", "cat {node}", "--to", str(tmp_path / "config.html"))
     said = typed("accept", *words)
     assert said.returncode == 2
-    assert "config.json', which exists and is no earlier answer" in " ".join(said.stderr.split())
+    assert "config.json', which exists and is not an earlier output" in " ".join(said.stderr.split())

@@ -371,9 +371,9 @@ def test_only_check_runs_nothing_and_its_exit_code_says_whether_something_matter
 @pytest.mark.parametrize(
     ("name", "version", "sentence"),
     [
-        ("--index-url", "1", "is no name and version of a package"),
-        ("numpy", "1.zip", "is no name and version of a package"),
-        ("numpy", "1.tar.bz2", "is no name and version of a package"),
+        ("--index-url", "1", "is not a package name and version"),
+        ("numpy", "1.zip", "is not a package name and version"),
+        ("numpy", "1.tar.bz2", "is not a package name and version"),
         ("runs-at-start", "1.0", r"does not stand on here \(runs-at-start==1.0\).*--allowed-signers"),
     ],
 )

@@ -429,7 +429,7 @@ def changed(folder, change):
     [
         (
             lambda text: text.replace(":::MLLOG {", ":::MLLOG{"),
-            "only in line 6 of result_0.txt, which is no line of",
+            "only in line 6 of result_0.txt, which is not an MLLOG line",
         ),
         (lambda text: text.replace(":::MLLOG ", ":::MLLOG\t"), "it needs `:::MLLOG ` with one space"),
         (lambda text: text.replace('"key": "s', '"key": "S'), "the key in lower case"),
@@ -501,7 +501,7 @@ def test_a_speed_that_no_load_explains_is_not_called_a_disturbance(tmp_path, epo
         (lambda text: "", "The log is empty, and the run counts as not converged"),
         (
             lambda text: text.replace(":::MLLOG ", ":::MLLOG\u00a0"),
-            "run_stop is only in line 43 of result_0.txt, which is no line of MLLOG: it needs `:::MLLOG `",
+            "run_stop is only in line 43 of result_0.txt, which is not an MLLOG line: it needs `:::MLLOG `",
         ),
         (
             lambda text: re.sub(r'"time_ms": (\d+)', r'"time_ms": \g<1>000000', text),

@@ -90,7 +90,7 @@ def test_energy_above_idle_takes_off_the_idle_power_that_the_logs_of_a_campaign_
     assert measure(record).above_idle_reason == reason
     assert energy.above_idle_reason is None
     power_log(folder / "node_1.txt", STEADY, idle_watts="low")
-    reason = "power/result_0/node_1.txt has idle_watts 'low', which is no number of watts"
+    reason = "power/result_0/node_1.txt has idle_watts 'low', which is not a number of watts"
     assert measure(record).above_idle_reason == reason
     power_log(folder / "node_1.txt", STEADY, idle_watts=50)
     power_log(folder / "sw_0.txt", [(0, "interconnect_power_est", {"value": 50})])
@@ -101,7 +101,7 @@ def test_energy_above_idle_takes_off_the_idle_power_that_the_logs_of_a_campaign_
     ("lines", "reason"),
     [
         ([], "power/result_0/node_0.txt has no readable line"),
-        ([*STEADY, (131, "conversion_eff", 95)], "conversion_eff that is no number above 0 and at most 1"),
+        ([*STEADY, (131, "conversion_eff", 95)], "conversion_eff that is not a number above 0 and at most 1"),
         (
             [(0, "power_reading", {"value": 9}), (5, "power_measurement_start", None)],
             "no power_reading between",
@@ -109,7 +109,7 @@ def test_energy_above_idle_takes_off_the_idle_power_that_the_logs_of_a_campaign_
         (STEADY[1:], "power/result_0/node_0.txt has no power_measurement_start"),
         (STEADY[:1], "power/result_0/node_0.txt has no power_reading"),
         ([STEADY[0], (1, "power_reading", "much")], "has 1 power_reading without a number of watts"),
-        ([*STEADY, (131, "conversion_eff", 0)], "conversion_eff that is no number above 0 and at most 1"),
+        ([*STEADY, (131, "conversion_eff", 0)], "conversion_eff that is not a number above 0 and at most 1"),
         ([(130, *STEADY[0][1:]), *STEADY[1:3]], "has no reading after its start"),
     ],
 )

@@ -24,4 +24,4 @@ def test_a_file_that_is_no_log_is_refused_as_such(tmp_path, name):
     (tmp_path / name).write_text("{}")
     said = typed("judge", str(tmp_path / name), "--ruleset", "mini-1.0")
     assert said.returncode == 2
-    assert "is no log" in said.stderr and "result_0.txt" in said.stderr
+    assert "is not a log" in said.stderr and "result_0.txt" in said.stderr

@@ -388,7 +388,7 @@ def test_a_damaged_point_is_named_with_its_field_its_value_and_what_is_allowed(o
     path = folder / rules.ruleset / f"{rules.reference}.json"
     record = change and dict(POINTS["near"], Benchmark=rules.name) | change
     path.write_text(json.dumps({"own": record}))
-    with pytest.raises(LogError, match=rf"{sentence}.*; mend it, or move it away\.$"):
+    with pytest.raises(LogError, match=rf"{sentence}.*; fix it, or move it elsewhere\.$"):
         rcp.load(rules, [folder])
 
 

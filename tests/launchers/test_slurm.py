@@ -207,7 +207,7 @@ def test_the_controller_tells_the_tasks_of_an_array_apart():
         ("CANCELLED by 0|0:15", "was cancelled", True),
         ("FAILED|3:0", "failed with exit code 3", True),
         ("FAILED|0:9", "failed with signal 9", True),
-        ("NODE_FAIL|0:0", "lost a node", True),
+        ("NODE_FAIL|0:0", "ended because a node failed", True),
         ("OUT_OF_MEMORY|0:125", "ran out of memory", True),
         ("RUNNING|0:0", "is running", False),
         ("HIBERNATING|0:0", "is in the state 'HIBERNATING', which counts as not ended", False),

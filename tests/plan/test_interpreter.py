@@ -57,7 +57,7 @@ def test_torchrun_is_that_of_the_other_environment(other_environment):
 @pytest.mark.parametrize(
     ("found", "why"),
     [
-        ({}, "is no interpreter that can be used"),
+        ({}, "is not a usable interpreter"),
         ({"version": None, "software": None, "missing": []}, "has no train_bench; install this one there"),
         (
             {"version": "0.1", "software": {"sources": "older"}, "missing": []},
@@ -80,10 +80,10 @@ def test_an_environment_that_ranks_cannot_use_is_refused_in_a_sentence(found, wh
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("python=/nowhere/python",), "python=/nowhere/python is no program here"),
-        (("python=/usr",), "python=/usr is no program here"),
-        (("python=/bin/false",), "python=/bin/false is no interpreter that can be used"),
-        (("python=/bin/true",), "python=/bin/true is no interpreter that can be used"),
+        (("python=/nowhere/python",), "python=/nowhere/python is not a program on this host"),
+        (("python=/usr",), "python=/usr is not a program on this host"),
+        (("python=/bin/false",), "python=/bin/false is not a usable interpreter"),
+        (("python=/bin/true",), "python=/bin/true is not a usable interpreter"),
         (("python=sh", "launcher=slurm"), "starts ranks on this host with launcher=inline or torchrun"),
         (("python=sh", "command=sh my.sh"), "a command names its own interpreter"),
     ],

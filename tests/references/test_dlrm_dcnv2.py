@@ -149,7 +149,7 @@ def test_days_of_arrays_are_trained_on_and_half_of_the_last_one_is_evaluated(tmp
         ("dense", np.full((SAMPLES, 13), -1, np.float32), "is -1.0; logarithms from 0 up are needed"),
         ("dense", np.full((SAMPLES, 13), np.nan, np.float32), "is nan; logarithms from 0 up are needed"),
         ("sparse", np.zeros((SAMPLES, 26), np.int64), r"int64 \(30, 26\); int32 \(30, 26\) is needed"),
-        ("sparse", np.array([{}] * SAMPLES), "is no array of numbers"),
+        ("sparse", np.array([{}] * SAMPLES), "is not an array of numbers"),
         ("labels", np.full((SAMPLES, 1), 2, np.int32), "the label 2; allowed are 0 and 1"),
     ],
 )

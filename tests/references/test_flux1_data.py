@@ -108,7 +108,7 @@ def test_data_that_were_generated_with_other_settings_are_refused(
 
 
 BROKEN = [
-    ("cut", r"00001-of-00002.arrow is no data set .* it has 3000 bytes, and a message ends at 3632"),
+    ("cut", r"00001-of-00002.arrow is not a data set .* it has 3000 bytes, and a message ends at 3632"),
     ("empty", "it is empty"),
     ("text", "it does not begin with the mark of a message"),
     ("no state", r"cc12m_preprocessed has no state.json"),

@@ -266,7 +266,7 @@ def test_the_evaluation_frequency_is_what_the_rule_file_of_the_round_asks_for(
         ),
         ({"axes": [6, 6]}, r"model.axes is \[6, 6\]; allowed are three even numbers"),
         ({"axes": [3, 5, 4]}, "three even numbers"),
-        ({"latent_size": 5}, "latent_size 5 is no multiple of model.patch 2"),
+        ({"latent_size": 5}, "latent_size 5 is not a multiple of model.patch 2"),
         ({"time_width": 7}, "time_width is 7"),
     ],
 )

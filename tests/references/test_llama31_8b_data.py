@@ -190,7 +190,7 @@ def test_files_of_megatron_become_the_same_tokens_as_the_lines_that_they_were_ma
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda one: one.with_suffix(".idx").write_bytes(b"x" * 40), r"is no index of Megatron's"),
+        (lambda one: one.with_suffix(".idx").write_bytes(b"x" * 40), r"is not a Megatron index"),
         (
             lambda one: one.with_suffix(".idx").write_bytes(one.read_bytes()[:50]),
             r"50 bytes, 3 sequences and 4 bounds",

@@ -70,7 +70,7 @@ def test_samples_are_drawn_after_the_last_line_of_the_log_and_written_beside_the
             sheet(np.zeros((22, 256, 256, 3), np.uint8)),
             "ValueError: the samples have 5,767,",
         ),
-        (replace(sheet(), about=3), "ValueError: 3 is no text; needed are texts"),
+        (replace(sheet(), about=3), "ValueError: 3 is not a text; needed are texts"),
     ],
 )
 def test_a_failure_leaves_the_result_and_is_written_in_their_place(tmp_path, drawn, error):

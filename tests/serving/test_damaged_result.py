@@ -118,7 +118,7 @@ def test_a_quality_that_is_no_number_is_a_finding(result):
     folder = result(lambda content: content["scenarios"]["Server"]["quality"].update({"0": {"top1": None}}))
     judged = judge_folder(folder, None)
     messages = [finding.message for finding in judged.findings if finding.check == "quality"]
-    assert any("the quality of the answers is top1 no number" in message for message in messages)
+    assert any("the quality of the answers is top1 not a number" in message for message in messages)
 
 
 def test_the_last_line_is_the_verdict_with_the_checks_that_are_broken(result, capsys):

@@ -102,5 +102,5 @@ def test_a_write_into_a_mapping_ends_the_process(file):
 
 def test_a_file_that_is_no_safetensors_is_refused(tmp_path):
     (tmp_path / "text").write_text("no weights at all")
-    with pytest.raises(RequestError, match="is no file of safetensors"):
+    with pytest.raises(RequestError, match="is not a safetensors file"):
         map_tensors(tmp_path / "text")

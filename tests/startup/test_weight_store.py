@@ -87,14 +87,14 @@ def test_a_byte_that_changes_in_a_tier_is_refused_by_the_one_above(tmp_path):
 def test_a_file_that_is_no_safetensors_is_refused(tier, tmp_path):
     path = tmp_path / "notes.txt"
     path.write_bytes(b"notes" * 100)
-    with pytest.raises(RequestError, match=rf"{path} is no file of safetensors \(.+\); give weights"):
+    with pytest.raises(RequestError, match=rf"{path} is not a safetensors file \(.+\); give weights"):
         tier.admit(path, hashlib.sha256(path.read_bytes()).hexdigest())
     assert tier.digests() == []
 
 
 @pytest.mark.parametrize("digest", ["", "abc", "../" * 20, "A" * 64, "0" * 65])
 def test_what_is_no_digest_is_refused(tier, tmp_path, digest):
-    with pytest.raises(RequestError, match="is no digest of weights"):
+    with pytest.raises(RequestError, match="is not a digest of weights"):
         tier.admit(tmp_path / "x", digest)
 
 
@@ -248,8 +248,8 @@ def as_other_content(path, other):
     [
         (as_other_content, "is not the weights that were asked for"),
         (as_link, "cannot be read as weights .it is a link"),
-        (lambda path, _: os.mkfifo(path), "is no file"),
-        (lambda path, _: path.mkdir(), "is no file"),
+        (lambda path, _: os.mkfifo(path), "is not a regular file"),
+        (lambda path, _: path.mkdir(), "is not a regular file"),
     ],
 )
 def test_what_somebody_put_in_the_place_of_weights_is_neither_served_nor_waited_for(tmp_path, plant, said):

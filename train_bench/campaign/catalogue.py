@@ -15,7 +15,7 @@ from train_bench.core.job import jobs_of
 from train_bench.judge.locate import RESULT
 
 MOST_MINUTES = 1e9
-"""Minutes of a score that may be shown; a file of others may state any."""
+"""Minutes of a score that may be shown; a third-party file may state any."""
 
 PLACES = ("*/plan.json", "*/*/plan.json", "results/*/*/plan.json")
 """Plans below a working folder: of `output=DIR`, of the default folders, of pairs and sweeps."""

@@ -92,7 +92,7 @@ def refuse_processes(job: Job, work: str) -> None:
 
 def refuse_energy(campaign: Campaign, work: str) -> None:
     """Raise `RequestError` for `work` that would start the energy command of a campaign that this user has not begun or
-    trusted, or wait for its idle measurement, and for energy options that are none."""
+    trusted, or wait for its idle measurement, and for invalid energy options."""
     _refuse_untrusted(f"{work} would measure energy", _energy_effects(campaign), campaign.folder)
 
 

@@ -35,7 +35,7 @@ def kept_runs(campaign: Campaign) -> list[Kept]:
 
 
 def kept_run(campaign: Campaign, index: int) -> Kept:
-    """One run, as `kept_runs` has it; the weights of others are not read. Raises as it does, and for a run without a
+    """One run, as `kept_runs` has it; weights of other runs are not read. Raises as it does, and for a run without a
     log."""
     finished = {job.index: job for job in _finished(campaign)}
     if index not in finished:
@@ -82,7 +82,7 @@ def _unchanged(job: Job, named: Mapping[str, Any]) -> Iterator[Path]:
     for name, digest in named.items():
         path = job.folder / WEIGHTS / name
         if Path(name).name != name:
-            raise RequestError(f"{job.result_file} names the weights '{name}', which is no name of a file.")
+            raise RequestError(f"{job.result_file} names the weights '{name}', which is not a file name.")
         try:
             found = files.digest(path)
         except OSError as error:

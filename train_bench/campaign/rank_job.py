@@ -46,7 +46,7 @@ def carry_out(campaign: Campaign, work: str, options: Mapping[str, Any], folder:
 
     Raises `LaunchError` with a sentence that names the dead rank and its cause of death; no process is left then.
     """
-    first = replace(campaign.first, python=None)  # a plan of others does not say what is started
+    first = replace(campaign.first, python=None)  # a third-party plan does not choose what is started
     job = replace(first, folder=folder.resolve(), index=0, work=work, work_options=options)
     shutil.rmtree(job.ranks_folder, ignore_errors=True)
     rank_messages.make_token(job.ranks_folder)

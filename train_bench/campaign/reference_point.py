@@ -112,7 +112,7 @@ def add(
     runs to it, requires the option for that. Returns the file.
 
     Refuses runs that did not all converge, are not compliant, or are fewer than twice a result's (including those of
-    the point that they are added to): such a record would be no reference (rules, section "Reference convergence
+    the point that they are added to): such a record would not be a reference (rules, section "Reference convergence
     points").
     """
     plan = files.read_json(folder / "plan.json")

@@ -174,8 +174,8 @@ def _warn_of_differences(campaign: Campaign, warn: Say) -> None:
     plan, job, rules = campaign.plan, campaign.first, campaign.rules
     changed = differences(asdict(plan), ran_with(plan.reference, rules.digest, job.command, job.python))
     if changed:
-        worth = "no result" if rules.strict else "for review"
+        worth = "do not count as results" if rules.strict else "are reviewed"
         warn(
             f"this campaign continues with {plain('; '.join(changed))}. In {plan.ruleset}, runs that differ "
-            f"from their plan are {worth}."
+            f"from their plan {worth}."
         )

@@ -224,14 +224,14 @@ def a_saved_run_continues(case: Case) -> None:
 
 
 def a_diverged_run_is_told(case: Case) -> None:
-    """Weights that are no numbers give a quality that is not a number."""
+    """NaN weights give a NaN quality."""
     with case.opened() as (task, parallel, _):
         with torch.no_grad():
             next(parallel.model.parameters()).fill_(math.nan)
         task.train_until(case.mark(1))
         quality = task.evaluate()
     if not quality.diverged:
-        raise Broken(f"evaluate() gave {quality.metrics} for a network whose weights are no numbers.")
+        raise Broken(f"evaluate() gave {quality.metrics} for a network whose weights are NaN.")
 
 
 def an_evaluation_has_the_metrics_of_the_target(case: Case) -> None:

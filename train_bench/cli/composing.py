@@ -33,7 +33,7 @@ NOTES = {
     "--shell-completion": "see train-bench --help",
 }
 BEFORE_NOTES = (
-    "Each is an override of Hydra: null is none, lists are [1,2]. Every other value of the configuration can be set, "
+    "Each is a Hydra override: null means not set, lists are [1,2]. Every other value of the configuration can be set, "
     "too. --name VALUE is the same as name=VALUE."
 )
 AFTER_NOTES = "Other verbs: train-bench --help. Benchmarks and launchers: train-bench list."

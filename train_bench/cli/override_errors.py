@@ -79,14 +79,14 @@ def _below(name: str, prefixes: Sequence[str]) -> bool:
 def _unreadable(word: str) -> str:
     name, sign, value = word.partition("=")
     if not sign:
-        return f"'{word}' is no option; options are typed as NAME=VALUE, for example runs=5."
+        return f"'{word}' is not an option; options are typed as NAME=VALUE, for example runs=5."
     if re.fullmatch(r"[+~]{0,2}[\w./@:-]+", name) is None:
-        return f"'{word}' cannot be read: '{name}' is no name of an option; options are typed as NAME=VALUE."
+        return f"'{word}' cannot be read: '{name}' is not an option name; options are typed as NAME=VALUE."
     at = _place(value)
     if at is not None and not value[at].isprintable():
         return (
             f"'{word}' has the invisible character U+{ord(value[at]):04X} at place {len(name) + at + 2}; type the word "
-            "anew."
+            "again."
         )
     where = "its end: a bracket or a quote is not closed" if at is None else _sign(word, len(name) + 1 + at)
     return f"{word} cannot be read at {where}. {_advice(name, value)}"

@@ -80,7 +80,7 @@ def _by_name(word: str) -> str:
     names = sorted(path.stem for path in (folder / "conf" / "benchmark").glob("*.yaml"))
     if not names:
         raise RequestError(
-            f"benchmark={value}: {folder} is no folder of a benchmark (no conf/benchmark/NAME.yaml there); give a name "
+            f"benchmark={value}: {folder} is not a benchmark folder (no conf/benchmark/NAME.yaml there); give a name "
             "(train-bench list), or a folder as train-bench new benchmark makes it."
         )
     if folder.name not in names and len(names) > 1:

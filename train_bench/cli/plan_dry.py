@@ -68,7 +68,7 @@ def _parser() -> composing.OverrideParser:
         ("network-gb-s", "GB a second that a rank sends to others"),
         (
             "real-share",
-            "share of a padded sample that is no padding, mean length over longest (bert, rnnt) or mean pixels over "
+            "share of a padded sample that is not padding, mean length over longest (bert, rnnt) or mean pixels over "
             "most (maskrcnn): FLOP without padding are reported, too, and are what the bound counts",
         ),
     ):

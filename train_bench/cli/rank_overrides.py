@@ -35,7 +35,7 @@ def refuse_others(verb: str, words: Sequence[str]) -> None:
     for word in words:
         if word.partition("=")[0].partition(".")[0] not in OTHER_RANKS or "=" not in word:
             raise RequestError(
-                f"'{word}' is no option of {verb}, which takes launcher=, launcher.OPTION=, device= and data_dir=."
+                f"'{word}' is not an option of {verb}, which takes launcher=, launcher.OPTION=, device= and data_dir=."
             )
 
 

@@ -22,12 +22,13 @@ def refuse_foreign(path: Path) -> None:
         return
     if _of_campaign(path) or not _is_answer(path):
         raise RequestError(
-            f"--to is '{path}', which exists and is no earlier answer of this kind; give another name, or remove it."
+            f"--to is '{path}', which exists and is not an earlier output of this kind; give another name, or "
+            "remove it."
         )
 
 
 def _of_campaign(path: Path) -> bool:
-    """True for a file that a campaign consists of; its pages may be made anew."""
+    """True for a file that a campaign consists of; its pages may be regenerated."""
     return path.suffix != ".html" and (path.parent / "plan.json").is_file()
 
 

@@ -38,7 +38,7 @@ History = Callable[[Judgement], Sequence[Sequence[float]]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
     """`how` two campaigns were run: `alternated`; one after the other on one machine, compared with the variance
-    between campaigns of its `history`, or `not alternated` without one; `unknown` of logs of others and of other
+    between campaigns of its `history`, or `not alternated` without one; `unknown` of third-party logs and of other
     machines. `campaigns` is the number of those of the history, `command` what alternates between the two."""
 
     how: str

@@ -64,7 +64,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Atomic write: a file that becomes `path` when the block succeeds; otherwise `path` stays as it was.
 
     The content is in a new file beside it until then, `<path>.<random>.part`, so that nothing is written through a
-    link that somebody has put there, and no file of anybody else's is lost.
+    link that somebody has put there, and no file of another user is lost.
     """
     part = path.with_name(f"{path.name}.{secrets.token_hex(6)}.part")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -94,12 +94,12 @@ def own_path(text: str) -> Path:
 
 
 def resolved(path: Path) -> Path:
-    """A user's path without links. Raises `RequestError` for one that can be no path: with a zero byte, or with half of
+    """A user's path without links. Raises `RequestError` for one that is invalid: with a zero byte, or with half of
     a character."""
     try:
         return path.resolve()
     except ValueError as error:
-        raise RequestError(f"{str(path)!a} can be no path ({error}); give another one.") from error
+        raise RequestError(f"{str(path)!a} is not a valid path ({error}); give another one.") from error
 
 
 @contextlib.contextmanager

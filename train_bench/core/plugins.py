@@ -135,7 +135,8 @@ def _announced(kind: str) -> Iterator[Plugin]:
             ) from error
         if spec is None or not spec.submodule_search_locations:
             raise RequestError(
-                f"The entry point {point.name} of {GROUPS[kind]} names {point.value}, which is no installed package."
+                f"The entry point {point.name} of {GROUPS[kind]} names {point.value}, which is not an installed "
+                "package."
             )
         folder = Path(next(iter(spec.submodule_search_locations))).resolve()
         yield Plugin(name=folder.name, folder=folder, module=point.value, shipped=False)
@@ -164,8 +165,8 @@ def _validate_entries(variable: str) -> None:
             raise RequestError(f"{VARIABLE} names {word}, which is not a folder.")
         if not any(_of_variable(word)):
             raise RequestError(
-                f"{VARIABLE} names {word}, which is no benchmark and no launcher and holds none: no config.py there, "
-                f"and no rules.yaml with a folder conf/benchmark."
+                f"{VARIABLE} names {word}, which is neither a benchmark or launcher nor a folder of them: no config.py "
+                f"there, and no rules.yaml with a folder conf/benchmark."
             )
 
 

@@ -150,7 +150,7 @@ def _dataclass(module: str, name: str) -> Any:
     """A dataclass of train_bench in a module that is imported here already."""
     found = getattr(sys.modules.get(module), name, None)
     if not module.startswith(OWN) or not isinstance(found, type) or not is_dataclass(found):
-        raise TypeError(f"{module}.{name} is no dataclass of train_bench.")
+        raise TypeError(f"{module}.{name} is not a dataclass of train_bench.")
     return found
 
 

@@ -95,7 +95,7 @@ def _merged(folder: Path) -> Recording:
                 first[key] = [list(dict.fromkeys((*names, *others))) for names, others in both]
     losses = np.array([one["losses"] for one in facts], dtype=np.float64).mean(axis=0)
     if losses.ndim != 1:
-        raise ValueError("losses are no list of numbers")
+        raise ValueError("losses are not a list of numbers")
     _require(arrays, first)
     return Recording(arrays=arrays, losses=tuple(map(float, losses)), facts=first)
 
@@ -106,7 +106,7 @@ def _require(arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None
         raise ValueError("an array does not hold numbers")
     for key in ("shapes", "operators"):
         if not isinstance(facts[key], Mapping):
-            raise ValueError(f"{key} is no object")
+            raise ValueError(f"{key} is not an object")
     unknown = [name for name in facts["shapes"] if name not in arrays]
     if unknown:
         raise ValueError(f"the array {unknown[0]} is missing")
@@ -214,5 +214,5 @@ def _arrays(folder: Path, rank: int) -> dict[str, np.ndarray]:
             f"{path} has arrays that are larger than the memory of this host; record fewer steps."
         ) from error
     except (EOFError, OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        what = error.strerror if isinstance(error, OSError) else "it is no whole archive of arrays"
+        what = error.strerror if isinstance(error, OSError) else "it is not a complete archive of arrays"
         raise LogError(f"{path} cannot be read: {what}. Record it again.") from error

@@ -1,6 +1,6 @@
 """Training rounds of a fleet: each node by itself, with repeats; then pairs; then all together.
 
-Nodes may be lost on the way: their observations stay, and the others go on.
+Nodes may become unreachable on the way: their observations stay, and the others go on.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class Fleet:
         try:
             output = self._end_of(node)
         except NodeLost as error:
-            self._lose(node, f"was lost while it trained: {error}.")
+            self._lose(node, f"became unreachable during its training: {error}.")
             return
         (folder / PAGE).unlink(missing_ok=True)
         try:
@@ -225,7 +225,9 @@ class Fleet:
             try:
                 output.append(self._end_of(node))
             except NodeLost as error:
-                self._lose(node, f"was lost while it trained with {_others(group, node)}: {error}.")
+                self._lose(
+                    node, f"became unreachable during its training with {_others(group, node)}: {error}."
+                )
             for other in nodes[1:] if node is nodes[0] else ():
                 self._links[other.name].send({"ask": "stop"})
         if any(node.name not in self._links for node in nodes):

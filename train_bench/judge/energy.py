@@ -121,7 +121,7 @@ def _without_idle(stated: Mapping[str, Any]) -> str:
     """End of a sentence on a log without an idle power."""
     if stated.get("idle_watts") is None:
         return "states no idle power (idle_watts of power_measurement_start)"
-    return f"has idle_watts {shown_value(stated['idle_watts'])}, which is no number of watts"
+    return f"has idle_watts {shown_value(stated['idle_watts'])}, which is not a number of watts"
 
 
 def _without_logs(folder: Path) -> str:
@@ -243,7 +243,7 @@ def efficiency_of(events: Sequence[Event]) -> float | None:
 def _without_efficiency(events: Sequence[Event]) -> str:
     """End of a sentence on a power log without a valid conversion efficiency."""
     value = [event.value for event in events if event.key == "conversion_eff"][-1]
-    return f"has a conversion_eff that is no number above 0 and at most 1: {shown_value(value)}"
+    return f"has a conversion_eff that is not a number above 0 and at most 1: {shown_value(value)}"
 
 
 def shown_value(value: Any) -> str:

@@ -84,7 +84,7 @@ class Location:
 
     @property
     def plan_or_package(self) -> Mapping[str, Any]:
-        """The plan, else its fields in a package; empty for logs of others."""
+        """The plan, else its fields in a package; empty for third-party logs."""
         return self.plan or self.configuration
 
     @property
@@ -148,8 +148,8 @@ def find(path: Path, ruleset_name: str | None) -> Entries:
     if path.is_file():
         if path.suffix.casefold() in NO_LOGS:
             raise RequestError(
-                f"{plain(str(path))} is no log (its name ends with {path.suffix}); give a log, such as result_0.txt, "
-                "or a folder of logs."
+                f"{plain(str(path))} is not a log (its name ends with {path.suffix}); give a log, such as "
+                "result_0.txt, or a folder of logs."
             )
         if path.name.casefold().endswith(ARCHIVES):
             raise RequestError(f"{plain(str(path))} is packed; unpack it, and give the folder that it holds.")

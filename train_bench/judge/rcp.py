@@ -172,7 +172,7 @@ def read_records(path: Path) -> dict[str, dict[str, Any]]:
 
 def _no_points(path: Path, error: Exception) -> LogError:
     return LogError(
-        f"{path} is not a file of reference convergence points: {plain(str(error))}; mend it, or move it away."
+        f"{path} is not a file of reference convergence points: {plain(str(error))}; fix it, or move it elsewhere."
     )
 
 

@@ -300,7 +300,7 @@ def no_event(path: Path, key: str) -> str | None:
     if line is None:
         return None
     return (
-        f"only in line {line} of {path.name}, which is no line of MLLOG: it needs `{TOKEN}` with one space, and the "
+        f"only in line {line} of {path.name}, which is not an MLLOG line: it needs `{TOKEN}` with one space, and the "
         f'object {{"key": "{key}", ...}} of JSON, the key in lower case'
     )
 

@@ -42,7 +42,7 @@ def changes(benchmark: str, config: Mapping[str, Any], ranks: int) -> tuple[str,
         TypeError,
         ValueError,
     ) as error:
-        raise RequestError(f"This is no configuration of {benchmark}: {error!r}.") from error
+        raise RequestError(f"This is not a configuration of {benchmark}: {error!r}.") from error
     due = _flat(asdict(expected))
     changed = [_option(path, value) for path, value in given.items() if path not in due or due[path] != value]
     return (*changed, *(f"~benchmark.{'.'.join(path)}" for path in due if path not in given))

@@ -41,7 +41,7 @@ def resolve(typed: str, cwd: Path) -> str:
     path = os.path.abspath(cwd / files.own_path(typed)) if "/" in typed else shutil.which(typed)  # noqa: PTH100
     if path is None or not Path(path).is_file() or not os.access(path, os.X_OK):
         raise RequestError(
-            f"python={typed} is no program here; give the interpreter of an environment, such as "
+            f"python={typed} is not a program on this host; give the interpreter of an environment, such as "
             "python=/venv/bin/python. Nothing was started."
         )
     return path
@@ -81,7 +81,7 @@ def _probe(python: str, packages: Sequence[str]) -> dict[str, Any]:
     except (LaunchError, ValueError, IndexError, AttributeError) as error:
         why = str(error).rstrip(".") if isinstance(error, LaunchError) else "it does not run Python programs"
         raise RequestError(
-            f"python={python} is no interpreter that can be used: {why[:200]}. Give that of an environment, such as "
+            f"python={python} is not a usable interpreter: {why[:200]}. Give that of an environment, such as "
             "python=/venv/bin/python. Nothing was started."
         ) from error
     return dict(found)

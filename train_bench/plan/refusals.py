@@ -68,7 +68,7 @@ def launcher(asked: Asked) -> Iterator[str]:
 
 
 def limits(asked: Asked) -> Iterator[str]:
-    """Limits and numbers of threads that are none."""
+    """Limits and thread counts that are out of range."""
     for name in ("start_limit_seconds", "stall_limit_seconds"):
         limit = getattr(asked.options, name)
         if limit is not None and limit <= 0:

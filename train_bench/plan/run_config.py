@@ -161,7 +161,7 @@ class RunConfig:
     checkpoint_seconds: float | None = option(
         None,
         "write a checkpoint after the first evaluation that ends so many seconds after the last one, on the clock; a "
-        "run whose ranks die is started again from it, and is no result of the closed division then. Default: none",
+        "run whose ranks die is started again from it, and then does not count in the closed division. Default: none",
     )
     inject_faults: str | None = option(
         None,

@@ -20,8 +20,11 @@ ROOMY = 100
 SUMMARY = {
     "good": "All nodes are good.",
     "sick": "The fleet has faults.",
-    "cannot tell": "Undecided: no faults were found, but some checks are inconclusive.",
+    "cannot tell": "Inconclusive: no faults were found, but some checks are undecided.",
 }
+
+WORDS = {"good": "good", "sick": "FAULTY", "cannot tell": "inconclusive"}
+"""Verdicts of a node as they are shown; the keys are those of `accept --json`."""
 
 
 def show(content: Mapping[str, Any], console: Console) -> None:
@@ -56,7 +59,7 @@ def row(node: Mapping[str, Any]) -> list[str]:
         f"{max(waited):.1%}" if waited else "-",
         "-" if ahead is None else f"{round(ahead, 3) + 0.0:+.3f}",
         ((trainings[0]["weights"] or "-") if trainings else "-")[:8],
-        node["verdict"].upper() if node["verdict"] == "sick" else node["verdict"],
+        WORDS[node["verdict"]],
     ]
 
 

@@ -336,7 +336,7 @@ def explanation(compared: Mapping[str, Any]) -> list[str]:
             )
         if side["left_out"]:
             lines.append(
-                f"{side['left_out']} run(s) of {side['label']} are left out: they are no independent ones, are under "
+                f"{side['left_out']} run(s) of {side['label']} are left out: they are not independent, are under "
                 "way, or the other side lacks their seed."
             )
         if side["disturbed"]:

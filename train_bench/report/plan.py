@@ -46,7 +46,7 @@ def _facts(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "time", plan["time"]
     yield "folder", plan["folder"]
     if plan["changes"]:
-        yield "changes", f"{', '.join(plan['changes'])} (another task: no result of {plan['benchmark']})"
+        yield "changes", f"{', '.join(plan['changes'])} (another task: does not count as {plan['benchmark']})"
 
 
 def _seeds(plan: Mapping[str, Any]) -> str:

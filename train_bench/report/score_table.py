@@ -203,8 +203,8 @@ def only_seed(score: Mapping[str, Any]) -> int | None:
 
 
 def _energy(energy: Mapping[str, Any]) -> str:
-    """Joules to the target; of campaigns with counters of their own, their sources. Logs of others state no idle power;
-    that is said of those that should."""
+    """Joules to the target; of campaigns with counters of their own, their sources. Third-party logs state no idle
+    power; that is said of those that should."""
     sources = plain("; ".join(energy["sources"]))
     above = "" if energy["above_idle"] is None else f", above idle {energy['above_idle']:.1f} J"
     if not above and sources:

@@ -118,7 +118,9 @@ def _refuse_no_value(value: object, where: str) -> None:
             float(value)
         except ValueError:
             return
-        raise refused(where, value, "a number as YAML reads it (1.0e-9, not 1e-9), or a text that is none")
+        raise refused(
+            where, value, "a number as YAML reads it (1.0e-9, not 1e-9), or a text that is not a number"
+        )
     if not isinstance(value, (bool, int, float)) or value != value:
         raise refused(where, value, "a text, a number, true or false, or for exactly a list of these")
 

@@ -108,7 +108,7 @@ def as_json(sheet: SampleSheet) -> dict[str, Any]:
 
 def _text(text: object) -> str:
     if type(text) is not str:
-        raise ValueError(f"{text!r:.80} is no text; needed are texts for labels, names and sentences")
+        raise ValueError(f"{text!r:.80} is not a text; needed are texts for labels, names and sentences")
     return text
 
 

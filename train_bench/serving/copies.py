@@ -56,7 +56,7 @@ def check_training(root: Path, served: Served) -> Iterator[CheckResult]:
             yield "training", one.grade, f"Training [{one.check}]: {one.message}"
     whole = len(there) >= judged.score.runs_required
     if whole and not judged.score.valid:
-        yield "training", BREAKS, f"The training is no valid result: {' '.join(judged.score.reasons)}"
+        yield "training", BREAKS, f"The training is not a valid result: {' '.join(judged.score.reasons)}"
 
 
 def check_copies(

@@ -184,7 +184,7 @@ def _read(folder: Path) -> LoadGenTest:
                 f"{LARGEST_SETTING:g}. Give the log as LoadGen has written it."
             )
     if not _is_number(values.get("effective_accuracy_sample_count", 0)):
-        raise LogError(f"{folder / DETAIL} has an effective_accuracy_sample_count that is no number.")
+        raise LogError(f"{folder / DETAIL} has an effective_accuracy_sample_count that is not a number.")
     if values["effective_target_latency_percentile"] >= 1:
         raise LogError(
             f"{folder / DETAIL} has effective_target_latency_percentile "

@@ -192,9 +192,9 @@ def _strict() -> cattrs.Converter:
         def structure(value: Any, _: type) -> Any:
             number = kind in (int, float)
             if number and finite_number(value, below=LARGEST_SETTING) is None:
-                raise ValueError("it is no finite number")
+                raise ValueError("it is not a finite number")
             if not isinstance(value, (int, float) if kind is float else kind):
-                raise TypeError(f"it is no {kind.__name__}")
+                raise TypeError(f"it is not of type {kind.__name__}")
             return kind(value)
 
         return structure
@@ -513,5 +513,7 @@ def _check_rate(
 
 
 def _words(metrics: Mapping[str, float | None]) -> str:
-    words = (f"{name} {'no number' if value is None else f'{value:.6g}'}" for name, value in metrics.items())
+    words = (
+        f"{name} {'not a number' if value is None else f'{value:.6g}'}" for name, value in metrics.items()
+    )
     return ", ".join(words) or "unknown"

@@ -30,8 +30,8 @@ def layers_of(size: str) -> int:
     count = 0.0 if found is None or unit is None else float(found[1]) * unit
     if not LAYER_BYTES <= count <= LARGEST_BYTES:
         raise RequestError(
-            f"'{size}' is no size of a synthetic model; give 2MB to 1000GB, a number and one of kB, MB, GB, KiB, MiB "
-            f"and GiB, for example 100MB."
+            f"'{size}' is not a valid size of a synthetic model; give 2MB to 1000GB, a number and one of kB, MB, GB, "
+            f"KiB, MiB and GiB, for example 100MB."
         )
     return round(count / LAYER_BYTES)
 

@@ -46,7 +46,7 @@ class Tier:
         """Path of weights, whether they are there or not. Raises `RequestError` for what is no sha256."""
         if not DIGEST.fullmatch(digest):
             raise RequestError(
-                f"'{digest[:80]}' is no digest of weights; give a sha256, 64 digits of 0 to 9 and a to f."
+                f"'{digest[:80]}' is not a digest of weights; give a sha256: 64 hexadecimal digits in lower case."
             )
         return self.folder / "sha256" / f"{digest}{SUFFIX}"
 
@@ -212,7 +212,7 @@ def _opened(path: Path) -> int | None:
         ) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise RequestError(f"{path} is no file; remove it, or give another folder.")
+        raise RequestError(f"{path} is not a regular file; remove it, or give another folder.")
     return descriptor
 
 
@@ -245,8 +245,8 @@ def _remove_part(part: Path) -> None:
         part.unlink(missing_ok=True)
     except OSError as error:
         raise WriteError(
-            f"{part} cannot be removed ({error.strerror}); it is no remains of an admission: move it away, or give "
-            f"another folder."
+            f"{part} cannot be removed ({error.strerror}); an interrupted admission did not leave it: move it "
+            f"elsewhere, or give another folder."
         ) from error
 
 
@@ -279,7 +279,7 @@ def validate(path: Path, *, named: Path | None = None) -> None:
             return
     except SafetensorError as error:
         raise RequestError(
-            f"{named or path} is no file of safetensors ({error}); give weights that keep_weights=true has written, or "
+            f"{named or path} is not a safetensors file ({error}); give weights that keep_weights=true has written, or "
             f"save them by the library safetensors."
         ) from error
 

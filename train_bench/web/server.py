@@ -86,7 +86,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
             return
         if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-            self.send_error(HTTPStatus.FORBIDDEN)  # a page of others could keep this machine busy
+            self.send_error(HTTPStatus.FORBIDDEN)  # a page from another site could keep this machine busy
             return
         try:
             path = urlsplit(self.path).path

@@ -41,7 +41,7 @@ def read(index: Path) -> Index:
         head = file.read(HEAD.size)
     if len(head) < HEAD.size or head[: len(MAGIC)] != MAGIC:
         raise RequestError(
-            f"{index} is no index of Megatron's: it does not begin with {MAGIC!r}. Fetch it again."
+            f"{index} is not a Megatron index: it does not begin with {MAGIC!r}. Fetch it again."
         )
     _, version, code, count, documents = HEAD.unpack(head)
     if version != 1 or code not in KINDS:

@@ -136,7 +136,7 @@ def _text(line: bytes, where: str) -> str:
     try:
         document = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"{where} is no JSON: {error}. Fetch the file again.") from error
+        raise RequestError(f"{where} is not valid JSON: {error}. Fetch the file again.") from error
     text = document.get("text") if isinstance(document, dict) else None
     if not isinstance(text, str) or not text.strip():
         said = "has no text" if text is None else f"has the text {text!r}"

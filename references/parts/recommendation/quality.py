@@ -27,7 +27,7 @@ def roc_auc(scores: np.ndarray, labels: np.ndarray, parallel: Parallel) -> float
     )
     positive, negative, unordered = (int(count) for count in parallel.sum(counts))
     if unordered:
-        raise ValueError(f"{unordered} scores are no numbers; the training has diverged.")
+        raise ValueError(f"{unordered} scores are NaN; the training has diverged.")
     if not positive or not negative:
         raise ValueError(
             f"the evaluation set has {positive} positive and {negative} negative samples; both are needed."

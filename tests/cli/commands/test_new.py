@@ -138,7 +138,7 @@ def test_points_of_its_own_count_without_the_variable(ran, begun_here):
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        ("./nowhere", "is no folder of a benchmark (no conf/benchmark/NAME.yaml there)"),
+        ("./nowhere", "is not a benchmark folder (no conf/benchmark/NAME.yaml there)"),
         (str(ROOT), "has the benchmarks bert"),
     ],
 )

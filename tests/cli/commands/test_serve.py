@@ -30,7 +30,7 @@ from train_bench.startup.weight_store import Tier
         ("batch_size=0", "allowed are 1 to 4096"),
         ("window=-1", "allowed are 0 to 1000 ms"),
         ("window=nan", "allowed are 0 to 1000 ms"),
-        ("seed=3", "'seed=3' is no option of serve"),
+        ("seed=3", "'seed=3' is not an option of serve"),
     ],
 )
 def test_an_option_that_is_none_is_refused(begun, word, sentence):

@@ -210,7 +210,7 @@ def test_the_time_limit_of_runs_stands_with_the_score(folder, asked, told):
 
 def test_a_planned_configuration_that_is_none_is_no_result(folder):
     def changes(benchmark, config, ranks):
-        raise RequestError("This is no configuration of it.")
+        raise RequestError("This is not a configuration of it.")
 
     jobs = [{"index": index, "seed": 1000 + index, "config": {"reference": 3}} for index in range(5)]
     plan(folder, **PLANNED, jobs=jobs)

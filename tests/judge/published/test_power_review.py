@@ -147,4 +147,6 @@ def test_a_folder_without_a_log_of_a_node_names_what_it_has(record, name):
 @pytest.mark.parametrize(("efficiency", "shown"), [(90, "90"), ("90%", "'90%'"), (1.1, "1.1")])
 def test_an_efficiency_that_is_none_is_shown(record, efficiency, shown):
     write(record, node(record, efficiency=efficiency))
-    assert measure(record).endswith(f"has a conversion_eff that is no number above 0 and at most 1: {shown}")
+    assert measure(record).endswith(
+        f"has a conversion_eff that is not a number above 0 and at most 1: {shown}"
+    )

@@ -71,7 +71,7 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
         )
     shared_options.refuse_no_file(options.to, "history.html")
     if options.price_per_hour and options.to is None:
-        raise RequestError("--price-per-hour is for the page; add --to FILE, or leave it away.")
+        raise RequestError("--price-per-hour needs a page; add --to FILE, or leave it out.")
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:

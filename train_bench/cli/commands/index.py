@@ -99,7 +99,9 @@ def _options_of_published(arguments: Sequence[str]) -> argparse.Namespace:
         metavar="ROUND_DIR",
         help="checkout of a round (SUBMITTER/results/SYSTEM/BENCHMARK/result_*.txt, SUBMITTER/systems/SYSTEM.json)",
     )
-    parser.add_argument("--to", type=Path, required=True, metavar="FILE", help="the table, made anew")
+    parser.add_argument(
+        "--to", type=Path, required=True, metavar="FILE", help="file of the table; an earlier one is replaced"
+    )
     shared_options.add_ruleset(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     return parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""Lay out a folder with a benchmark that trains, is judged and keeps the contract, to be made another one; without
+"""Create a folder with a working benchmark as a starting point: it trains, is judged and keeps the contract; without
 code, for a trainer of your own, or with such a trainer."""
 
 from __future__ import annotations

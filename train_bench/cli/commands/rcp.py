@@ -141,4 +141,4 @@ def _number(values: dict[str, str], name: str, default: float) -> float:
     try:
         return float(values[name]) if name in values else default
     except ValueError:
-        raise RequestError(f"{name}={values[name]} is no number; give one such as {name}=0.1.") from None
+        raise RequestError(f"{name}={values[name]} is not a number; give one such as {name}=0.1.") from None

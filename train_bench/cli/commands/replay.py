@@ -130,7 +130,7 @@ def _inside(read: Crate, folder: Path, arguments: Sequence[str]) -> int:
     for name, (version, _) in replay.distributions(read).items():
         if not NAME.fullmatch(name) or not VERSION.fullmatch(version):
             raise RequestError(
-                f"{read.path} is refused: {name!r} {version!r} is no name and version of a package."
+                f"{read.path} is refused: {name!r} {version!r} is not a package name and version."
             )
         if name not in NOT_WHEELS:
             wanted.append(f"{name}=={version}")

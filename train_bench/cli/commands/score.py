@@ -26,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
         "--half-width",
         type=_percent,
         metavar="PERCENT",
-        help="say how many seeds the 95 %% interval of the mean needs to be give or take so much of it",
+        help="say how many seeds narrow the 95 %% confidence interval of the mean to +-PERCENT of it",
     )
     shared_options.add_price(parser)
     judge_options.summary_options(parser)
@@ -66,7 +66,7 @@ def _percent(text: str) -> float:
         percent = 0.0
     if not 0 < percent < 100:
         raise argparse.ArgumentTypeError(
-            f"'{text}' is no half width; give a number of per cent, for example 2"
+            f"'{text}' is not a valid half width; give a percentage above 0 and below 100, for example 2"
         )
     return percent
 

@@ -25,7 +25,7 @@ WITHOUT_SCRIPT = ("training-1.0.0", "training-1.1.0", "hpc-1.0.0")
 
 
 def check_parameters(case: EntryCase) -> Iterator[Finding]:
-    """Bypassed checks, and lines that look like a bypass and are none: the package checker compares a line with its
+    """Bypassed checks, and lines that resemble a bypass: the package checker compares a line with its
     end, so that only the last one counts, without a line end."""
     for path in parameter_files(case.location):
         try:

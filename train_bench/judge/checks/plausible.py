@@ -25,7 +25,7 @@ NEAR = 1.15
 """Factor within which an epoch has as many samples in a log as in the data; some leave out incomplete batches."""
 
 STATED, LINES = ("throughput", "imgs_sec"), ("tracked_stats", "throughput")
-"""Keys under which logs of others state their samples per second, by clocks of their own programs."""
+"""Keys under which third-party logs state their samples per second, by clocks of their own programs."""
 
 MOST_STATED = 1.15
 """Factor by which times may give more samples per second than the log states. Of 6,850 published logs of other
@@ -120,7 +120,7 @@ def _samples_of_an_epoch(record: RunRecord, rules: BenchmarkRules) -> Iterator[F
 
 def _stated_speed(case: LogCase) -> Iterator[Finding]:
     """Samples per second by the times of the log against those that its program measured: times that were made shorter
-    by a factor are told by nothing else in the logs of others. Evaluations take time, so that there are fewer."""
+    by a factor, which no other field of third-party logs reveals. Evaluations take time, so that there are fewer."""
     record, rules = case.record, case.rules
     samples = published_entries.samples_of(record, rules)
     if not samples or not record.minutes or record.minutes < 0 or hardware.states_other_unit(rules):

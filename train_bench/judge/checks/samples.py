@@ -119,5 +119,5 @@ def _order(
 def _count(counts: Any, name: str) -> int:
     value = counts[name]
     if not isinstance(value, int) or finite_number(value) is None or value < 0:
-        raise ValueError(f"{name} is no count")
+        raise ValueError(f"{name} is not a count")
     return value

@@ -86,7 +86,7 @@ def _uncounted(location: Location) -> Iterator[Finding]:
     for field in COUNTS:
         if field in described and count_of(described, field) is None:
             message = (
-                f"{field} is {plain(repr(described[field])[:60])} in the system description, which is no number; "
+                f"{field} is {plain(repr(described[field])[:60])} in the system description, which is not a number; "
                 "speeds of accelerators are not compared."
             )
             assert location.system_file is not None

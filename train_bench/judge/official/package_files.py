@@ -198,7 +198,7 @@ def _skipped(location: Location) -> str | None:
     if usage == "hpc" and location.scaling is None:
         return f"the package checker looks for HPC results in {location.system}/strong and {location.system}/weak"
     if location.benchmark not in ruleset.load(location.ruleset).benchmarks:
-        return f"the package checker skips the folder {location.benchmark}, which is no name of a benchmark"
+        return f"the package checker skips the folder {location.benchmark}, which is not a benchmark name"
     return None
 
 
