@@ -137,8 +137,8 @@ class Tier:
         if seen.hexdigest() != digest:
             path = self.path(digest)
             raise RequestError(
-                f"{path} is not the weights that were asked for: its sha256 is {seen.hexdigest()[:12]}.... Somebody "
-                f"else wrote it, or it was changed; remove it, and admit the right file again."
+                f"{path} is not the weights that were asked for: its sha256 is {seen.hexdigest()[:12]}.... Another "
+                f"program wrote it, or it was changed; remove it, and admit the right file again."
             )
         _CHECKED.add(checked)
 
