@@ -320,7 +320,7 @@ def test_the_history_is_the_last_valid_campaigns_before_of_the_same_task_and_sys
     [
         (["--sequential"], "--sequential needs --fail-if-slower"),
         (["--against-history", "."], "--against-history needs --fail-if-slower"),
-        (["--fail-if-slower", "3%", "--pairs", "4"], "add that, or leave it away"),
+        (["--fail-if-slower", "3%", "--pairs", "4"], "add --sequential, or leave --pairs out"),
         (["--fail-if-slower", "3%", "--against-history", ".", "--last", "2"], "--last is 2"),
         (
             ["--fail-if-slower", "3%", "--against-history", ".", "--store", "x.db"],
@@ -328,7 +328,7 @@ def test_the_history_is_the_last_valid_campaigns_before_of_the_same_task_and_sys
         ),
         (["--fail-if-slower", "3%", "--store", "x.db"], "leave the folder or --store"),
         (["--fail-if-slower", "3%", "--against-history", ".", "--against-history"], "reads the store; leave"),
-        (["--fail-if-slower", "3%", "--against-history", ".", "--sequential"], "Leave one of the two away"),
+        (["--fail-if-slower", "3%", "--against-history", ".", "--sequential"], "Leave one of the two out"),
         (["--fail-if-slower", "3%", "--sequential", "--pairs", "1"], "--pairs is 1"),
     ],
 )

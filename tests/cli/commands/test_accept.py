@@ -78,12 +78,12 @@ def test_nodes_are_told_where_configurations_of_ones_own_are(tmp_path):
     [
         ([], "Name each node of the fleet once"),
         (["a", "a"], "Name each node of the fleet once"),
-        (["a b"], "'a b' is no node"),
-        (["../a"], "'../a' is no node"),
+        (["a b"], "'a b' is not a valid node name"),
+        (["../a"], "'../a' is not a valid node name"),
         (["a", "--repeats", "0"], "--repeats is 0; it is at least 1."),
         (["a", "--noise", "0"], "--noise is 0; it is above 0"),
         (["a", "--by", "ssh n1"], "it names the node as {node}"),
-        (["a", "--by", "ssh '{node}"], "which is no command (No closing quotation)"),
+        (["a", "--by", "ssh '{node}"], "which is not a valid command (No closing quotation)"),
         (["a", "--to", "/proc/none/page.html"], "the folder of --to=/proc/none cannot be written"),
         (["a", "--to", "fleet.html", "--against", "fleet.json"], "would write over fleet.json"),
         (["a", "--to", "page.txt"], "give the name of a page"),
@@ -153,5 +153,5 @@ def test_a_node_may_be_an_ipv6_address(word, name, address):
 
 
 def test_an_ipv6_address_with_a_zone_is_no_node():
-    with pytest.raises(RequestError, match="is no node"):
+    with pytest.raises(RequestError, match="is not a valid node name"):
         nodes_of(["fe80::1%eth0"])

@@ -27,16 +27,19 @@ TINY = "benchmark=dlrm_mini launcher.threads_per_rank=1 seed=1"
     ("arguments", "said"),
     [
         (["benchmark=dlrm_mini"], "Give two sides to compare, A and B, or --record DIR"),
-        (["benchmark=dlrm_mini", "precision=bf16", "--rungs", "los"], "no rung 'los'. Did you mean 'loss'"),
+        (["benchmark=dlrm_mini", "precision=bf16", "--rungs", "los"], "no check 'los'. Did you mean 'loss'"),
         (["benchmark=dlrm_mini", "precision=bf16", "--steps", "0"], "--steps is 0"),
         (["revision=HEAD", "precision=bf16"], "revision= is for B"),
         (["benchmark=dlrm_mini", "model=a:b"], "model=MODULE:FUNCTION and names=FILE belong together"),
         (
             ["resnet_mini", "precision=bf16"],
-            "resnet_mini is no override NAME=VALUE and no folder with recordings",
+            "resnet_mini is neither an override NAME=VALUE nor a folder with recordings",
         ),
         ([str(ROOT / "conf"), "precision=bf16"], "holds no recording"),
-        (["benchmark=dlrm_mini " + "seed=1 " * 50 + "stray", "precision=bf16"], "stray is no override"),
+        (
+            ["benchmark=dlrm_mini " + "seed=1 " * 50 + "stray", "precision=bf16"],
+            "stray is neither an override",
+        ),
     ],
 )
 def test_what_cannot_be_compared_is_said_before_anything_is_started(arguments, said):

@@ -84,7 +84,7 @@ def test_a_memory_tier_on_a_disk_is_refused(tmp_path):
     assert answer.returncode == 2
     assert "weights are mapped from shared memory: give a folder on tmpfs" in answer.stderr
     answer = typed("startup", "--synthetic", "10MB", "--disk", tmp_path, "--memory", tmp_path / "none")
-    assert "which is no folder; give one in shared memory" in answer.stderr
+    assert "which is not a folder; give one in shared memory" in answer.stderr
 
 
 def test_a_disk_that_cannot_be_written_is_refused(tmp_path):
