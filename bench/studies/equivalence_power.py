@@ -175,10 +175,10 @@ def _outcome(one: Planned, baseline: Baseline, taken: float) -> Outcome:
     except RuntimeError as error:
         found, where = BROKE, str(error).splitlines()[0]
     else:
-        rungs = compare.climb(pair)
+        rungs = compare.run_checks(pair)
         if compare.is_near(rungs):
             pair = baseline.again(pair, one.b)
-            rungs = compare.climb(pair)
+            rungs = compare.run_checks(pair)
         different = [rung for rung in rungs if rung.verdict == compare.DIFFERENT]
         equal = [rung.name for rung in rungs if rung.verdict == compare.EQUAL]
         unsure = [rung.name for rung in rungs if rung.verdict == compare.CANNOT_TELL]
@@ -257,7 +257,7 @@ def _told(outcomes: Sequence[Outcome], left: int) -> int:
             _median([one.seconds for one in both]),
         ]
         print(f"{reference:11} {counts[0]:>9} {counts[1]:>9} {seconds[0]:16.1f} {seconds[1]:6.1f}")
-    for rung in compare.RUNGS:
+    for rung in compare.CHECKS:
         first = sum(one.rungs[:1] == (rung,) for one in bugs)
         print(f"  {rung:22} first of {first:3}, saw {sum(rung in one.rungs for one in bugs):3}")
     if left:

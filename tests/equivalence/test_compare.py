@@ -21,7 +21,7 @@ def pair(b, **more):
 
 
 def rungs(b, **more):
-    return {rung.name: rung for rung in compare.climb(pair(b, **more))}
+    return {rung.name: rung for rung in compare.run_checks(pair(b, **more))}
 
 
 def test_what_differs_by_rounding_alone_is_equal_on_every_rung():
@@ -39,23 +39,27 @@ def test_an_error_of_a_few_roundings_more_is_found_in_its_tensor():
 
 def test_a_difference_that_is_near_what_may_be_is_measured_again_and_no_other_is():
     near = recorded(**{"gradients__0__first.weight": _off(2e-6)})
-    found = compare.climb(pair(near))
+    found = compare.run_checks(pair(near))
     assert compare.is_near(found)
     assert compare.verdict(found) == DIFFERENT
-    assert compare.verdict(compare.climb(replace(pair(near), twins=[near]))) == EQUAL, "had a twin been there"
-    assert compare.verdict(compare.climb(replace(pair(near), b_again=[near, near]))) == DIFFERENT
-    assert compare.verdict(compare.climb(replace(pair(near), b_again=[near, recorded()]))) == EQUAL
-    assert not compare.is_near(compare.climb(pair(recorded(**{"gradients__0__first.weight": _off(2e-2)}))))
-    assert not compare.is_near(compare.climb(pair(replace(near, facts={**near.facts, "trained": []}))))
-    assert not compare.is_near(compare.climb(pair(recorded(noise=2 * U, seed=3))))
+    assert compare.verdict(compare.run_checks(replace(pair(near), twins=[near]))) == EQUAL, (
+        "had a twin been there"
+    )
+    assert compare.verdict(compare.run_checks(replace(pair(near), b_again=[near, near]))) == DIFFERENT
+    assert compare.verdict(compare.run_checks(replace(pair(near), b_again=[near, recorded()]))) == EQUAL
+    assert not compare.is_near(
+        compare.run_checks(pair(recorded(**{"gradients__0__first.weight": _off(2e-2)})))
+    )
+    assert not compare.is_near(compare.run_checks(pair(replace(near, facts={**near.facts, "trained": []}))))
+    assert not compare.is_near(compare.run_checks(pair(recorded(noise=2 * U, seed=3))))
 
 
 def test_coarse_rounding_says_what_may_be_of_gradients_and_what_follows_and_of_no_output():
     coarse = [recorded(noise=2.0**-13, seed=5)]
     for name, verdict in (("gradients__0__first.weight", EQUAL), ("forward__0.0__first", DIFFERENT)):
         near = recorded(**{name: recorded().arrays[name.replace("__", "/")] * np.float32(1 + 5e-4)})
-        assert compare.verdict(compare.climb(pair(near))) == DIFFERENT
-        assert compare.verdict(compare.climb(pair(near, coarse=coarse))) == verdict
+        assert compare.verdict(compare.run_checks(pair(near))) == DIFFERENT
+        assert compare.verdict(compare.run_checks(pair(near, coarse=coarse))) == verdict
 
 
 def _off(share):
@@ -75,7 +79,7 @@ def test_an_optimizer_of_another_shape_or_whose_weights_vanish_is_told():
     short = rungs(recorded(**{"optimizer__0__first.weight": np.ones((4, 2))}))["optimizer"]
     assert short.where == "first.weight, step 0: 4x3 and 4x2"
     zero = recorded(**{"optimizer__0__first.weight": np.zeros((4, 3))})
-    (found,) = compare.climb(Pair(a=zero, b=recorded()), ["optimizer"])
+    (found,) = compare.run_checks(Pair(a=zero, b=recorded()), ["optimizer"])
     assert (found.verdict, found.error) == (DIFFERENT, 1.0)
 
 
@@ -87,7 +91,7 @@ def test_nothing_is_equal_where_nothing_was_compared():
         facts={**own.facts, "trained": [], "options": [], "quality": None},
         losses=(),
     )
-    found = compare.climb(Pair(a=empty, b=empty))
+    found = compare.run_checks(Pair(a=empty, b=empty))
     assert {rung.verdict for rung in found} == {NOT_COMPARED}
     assert compare.verdict(found) == CANNOT_TELL
 
@@ -126,9 +130,9 @@ def test_a_double_recording_that_has_done_something_else_hides_nothing():
     astray = replace(double, arrays={name: values + 1 for name, values in double.arrays.items()})
     off = recorded().arrays["gradients/0/first.weight"] * np.float32(1 + 2e-6)
     one = replace(pair(recorded(**{"gradients__0__first.weight": off})), double=astray)
-    (found,) = compare.climb(one, ["gradients"])
+    (found,) = compare.run_checks(one, ["gradients"])
     assert found.where == "first.weight, step 0"
-    assert compare.climb(replace(one, b=recorded(noise=U, seed=3)), ["gradients"])[0].verdict == EQUAL
+    assert compare.run_checks(replace(one, b=recorded(noise=U, seed=3)), ["gradients"])[0].verdict == EQUAL
 
 
 def test_other_samples_make_what_follows_from_batches_untold_and_leave_the_rest():
@@ -147,7 +151,7 @@ def test_channels_that_change_places_are_told_and_other_draws_of_the_same_images
     def beside(channels):
         other = {"inputs__0.0__0": np.full((8, 3), 0.6, np.float32)}
         b = recorded(samples__0__0=np.zeros((5, 48)), channels__0__0=channels, **other)
-        return compare.climb(Pair(a=a, b=b), ["augmentation"])[0]
+        return compare.run_checks(Pair(a=a, b=b), ["augmentation"])[0]
 
     turned = beside(seen[::-1])
     assert turned.verdict == DIFFERENT
@@ -165,7 +169,7 @@ def test_a_lost_sample_of_the_evaluation_is_found_and_their_order_does_not_matte
 
 def test_qualities_that_are_no_number_on_either_side_tell_nothing():
     lost = replace(recorded(), facts={**recorded().facts, "quality": {"top1": np.nan}})
-    found = {rung.name: rung for rung in compare.climb(replace(pair(lost), a=lost))}["evaluation"]
+    found = {rung.name: rung for rung in compare.run_checks(replace(pair(lost), a=lost))}["evaluation"]
     assert (found.verdict, found.where) == (CANNOT_TELL, "top1: not a number on either side")
 
 
@@ -173,10 +177,10 @@ def test_losses_that_are_no_number_differ_from_any_and_tell_nothing_of_each_othe
     lost = replace(recorded(), losses=(2.0, np.nan, np.nan))
     found = rungs(lost)["trajectory"]
     assert (found.verdict, found.where) == (DIFFERENT, "step 1: 1.9 and nan")
-    found = {rung.name: rung for rung in compare.climb(replace(pair(lost), a=lost))}
+    found = {rung.name: rung for rung in compare.run_checks(replace(pair(lost), a=lost))}
     assert (found["trajectory"].verdict, found["trajectory"].compared) == (EQUAL, 1)
     lost = replace(lost, losses=(np.nan,))
-    found = {rung.name: rung for rung in compare.climb(replace(pair(lost), a=lost))}
+    found = {rung.name: rung for rung in compare.run_checks(replace(pair(lost), a=lost))}
     for name in ("loss", "trajectory"):
         assert (found[name].verdict, found[name].where) == (
             CANNOT_TELL,
@@ -208,7 +212,7 @@ def test_what_start_weights_answer_tells_where_training_has_made_answers_a_matte
     def evaluation(**changes):
         changes = {"evaluation__last__(model)": np.full((4, 4), 3.0), **changes}
         one = replace(pair(replace(recorded(**changes), facts=quality)), twins=luck)
-        return compare.climb(replace(one, a=replace(one.a, facts=quality)), ["evaluation"])[0]
+        return compare.run_checks(replace(one, a=replace(one.a, facts=quality)), ["evaluation"])[0]
 
     own = recorded().arrays["evaluation/start/(model)"]
     off = evaluation(**{"evaluation__start__(model)": own * np.float32(1.001)})
@@ -225,7 +229,7 @@ def test_a_quality_of_zero_on_both_sides_tells_nothing_where_no_answers_were_com
     def of(ranks):
         return replace(recorded(), facts={**recorded().facts, "quality": {"mAP": 0.0}, "ranks": ranks})
 
-    (found,) = compare.climb(Pair(a=of(1), b=of(2)), ["evaluation"])
+    (found,) = compare.run_checks(Pair(a=of(1), b=of(2)), ["evaluation"])
     assert found.verdict == CANNOT_TELL
     assert "mAP: 0 on both sides" in found.note
 
@@ -257,7 +261,7 @@ def test_groups_that_are_cut_otherwise_are_the_same_if_every_parameter_has_the_s
 def test_a_trajectory_is_compared_as_long_as_the_twins_agree():
     wild = replace(recorded(noise=U, seed=1), losses=(2.0, 1.9, 1.8, 1.2, 1.0))
     one = replace(pair(replace(recorded(), losses=(2.0, 1.9, 1.8, 1.6, 1.0))), twins=[wild])
-    (found,) = compare.climb(one, ["trajectory"])
+    (found,) = compare.run_checks(one, ["trajectory"])
     assert (found.verdict, found.compared, found.note) == (
         EQUAL,
         3,
@@ -273,7 +277,7 @@ def test_without_twins_and_without_data_nothing_is_claimed():
         losses=(),
         facts={**own.facts, "quality": None},
     )
-    found = {rung.name: rung.verdict for rung in compare.climb(Pair(a=bare, b=bare))}
+    found = {rung.name: rung.verdict for rung in compare.run_checks(Pair(a=bare, b=bare))}
     assert found.pop("parameters") == EQUAL
     assert set(found.values()) <= {NOT_COMPARED, EQUAL}
     assert found["trajectory"] == found["gradients"] == found["evaluation"] == NOT_COMPARED

@@ -37,7 +37,7 @@ def beside(tmp_path_factory):
         record.write(notes, folder / function, 0)
         twins = [recording.read(folder / "rounding")]
         b, double = recording.read(folder / function), recording.read(folder / "double")
-        found = compare.climb(compare.Pair(a=a, b=b, twins=twins, double=double))
+        found = compare.run_checks(compare.Pair(a=a, b=b, twins=twins, double=double))
         return {rung.name: rung for rung in found}
 
     return rungs

@@ -81,15 +81,15 @@ class Pair:
     unit: float = 2.0**-23
 
 
-def climb(pair: Pair, wanted: Sequence[str] = ()) -> list[Check]:
+def run_checks(pair: Pair, wanted: Sequence[str] = ()) -> list[Check]:
     """Result of each check, or of the `wanted` ones, in their order. Once batches differ, nothing that follows from
     them is decided."""
     found: list[Check] = []
     unlike: str | None = None
-    for name, rung in RUNGS.items():
+    for name, check in CHECKS.items():
         if wanted and name not in wanted:
             continue
-        one = _with_every_rounding(name, rung, pair)
+        one = _with_every_rounding(name, check, pair)
         if one.verdict == EQUAL and not one.compared:
             one = replace(one, verdict=NOT_COMPARED)
         if unlike is not None and name in FROM_BATCHES and one.verdict == DIFFERENT:
@@ -102,45 +102,45 @@ def climb(pair: Pair, wanted: Sequence[str] = ()) -> list[Check]:
     return found
 
 
-def _with_every_rounding(name: str, rung: Callable[[Pair], Check], pair: Pair) -> Check:
+def _with_every_rounding(name: str, check: Callable[[Pair], Check], pair: Pair) -> Check:
     if name in FROM_GRADIENTS:
         pair = replace(pair, twins=[*pair.twins, *pair.coarse])
-    found = rung(pair)
+    found = check(pair)
     for b in pair.b_again if name in FROM_BATCHES else ():
         if found.verdict != DIFFERENT:
             break
-        found = rung(replace(pair, b=b))
+        found = check(replace(pair, b=b))
     return found
 
 
-def is_near(rungs: Sequence[Check]) -> bool:
+def is_near(checks: Sequence[Check]) -> bool:
     """True if a difference is close enough to its tolerance to be a discrete decision that flips with
     rounding."""
-    different = [rung for rung in rungs if rung.verdict == DIFFERENT]
-    if not different or any(rung.name not in FROM_BATCHES for rung in different):
+    different = [check for check in checks if check.verdict == DIFFERENT]
+    if not different or any(check.name not in FROM_BATCHES for check in different):
         return False
     error, tolerance = different[0].error, different[0].tolerance
     return error is not None and tolerance is not None and error <= NEAR * tolerance
 
 
 def document(
-    a: str, b: str | None, rungs: Sequence[Check], pair: Pair | None, *, exit_code: int
+    a: str, b: str | None, checks: Sequence[Check], pair: Pair | None, *, exit_code: int
 ) -> dict[str, Any]:
     """Object of `equivalent --json`; `pair` is None for campaigns, of which nothing is recorded."""
     return {
         "a": a,
         "b": b,
-        "verdict": verdict(rungs),
+        "verdict": verdict(checks),
         "exit_code": exit_code,
         "steps": 0 if pair is None else min(len(pair.a.losses), len(pair.b.losses)),
         "double": pair is not None and pair.double is not None,
-        "rungs": [rung.as_json() for rung in rungs],
+        "rungs": [check.as_json() for check in checks],
     }
 
 
-def verdict(rungs: Sequence[Check]) -> str:
+def verdict(checks: Sequence[Check]) -> str:
     """Verdict over all checks."""
-    verdicts = [rung.verdict for rung in rungs]
+    verdicts = [check.verdict for check in checks]
     if DIFFERENT in verdicts:
         return DIFFERENT
     return CANNOT_TELL if CANNOT_TELL in verdicts or EQUAL not in verdicts else EQUAL
@@ -488,7 +488,7 @@ def _answers(pair: Pair, name: str) -> Check:
     return replace(best, compared=sum(part.compared for part in parts), note=parts[-1].note)
 
 
-RUNGS: Mapping[str, Callable[[Pair], Check]] = {
+CHECKS: Mapping[str, Callable[[Pair], Check]] = {
     "parameters": _parameters,
     "initial distributions": _initial,
     "data order": _order,
@@ -644,17 +644,17 @@ def _same(one: Any, other: Any) -> bool:
 
 def _place(one: Recording, key: str) -> str:
     """`gradients/0/NAME` as "NAME, step 0"; of a module also its operators."""
-    rung, *rest = key.split("/")
+    kind, *rest = key.split("/")
     operator = one.facts["operators"].get(key)
     said = f" ({operator})" if operator else ""
     if len(rest) == 1:
         return f"{rest[0]}{said}"
-    if rung in ("backward", "buffers"):
+    if kind in ("backward", "buffers"):
         return "/".join(rest)
     step, _, batch = rest[0].partition(".")
     named = {START: "start weights", LAST: "the last step"}
     when = named.get(step) or f"step {step}" + (f", batch {batch}" if batch else "")
-    what = f"input {rest[1]}" if rung == "inputs" else "/".join(rest[1:])
+    what = f"input {rest[1]}" if kind == "inputs" else "/".join(rest[1:])
     return f"{what}{said}, {when}"
 
 

@@ -46,9 +46,9 @@ class Recording:
     losses: tuple[float, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)
 
-    def names(self, rung: str) -> list[str]:
+    def names(self, kind: str) -> list[str]:
         """Arrays of a check, in order."""
-        return [name for name in self.arrays if name.startswith(f"{rung}/")]
+        return [name for name in self.arrays if name.startswith(f"{kind}/")]
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of the tensor that an array was taken from."""
