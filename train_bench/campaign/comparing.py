@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.campaign import ab
+from train_bench.campaign.machine_history import machine_history
 from train_bench.compare import campaign_table, comparison, gate
 from train_bench.compare.design import History, design_of
 from train_bench.compare.differences import differences_as_json
@@ -19,7 +20,6 @@ from train_bench.judge.tree import Judged, judge_folder, judge_tree
 from train_bench.plan import definition, discover
 from train_bench.report import comparison as report
 from train_bench.report import gate as gate_report
-from train_bench.campaign.machine_history import machine_history
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

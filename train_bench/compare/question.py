@@ -43,22 +43,20 @@ class Question:
                 raise RequestError(f"--{option.replace('_', '-')} needs --fail-if-slower PERCENT.")
         if self.sequential and self.against_history:
             raise RequestError(
-                "--sequential looks at pairs of runs; a history has none. Leave one of the two away."
+                "--sequential compares pairs of runs; a history has none. Leave one of the two out."
             )
         if self.pairs is not None and not self.sequential:
-            raise RequestError("--pairs says how far --sequential goes; add that, or leave it away.")
+            raise RequestError("--pairs limits --sequential; add --sequential, or leave --pairs out.")
         if self.last is not None and not self.against_history:
-            raise RequestError(
-                "--last says how many campaigns of --against-history count; add that, or leave it away."
-            )
+            raise RequestError("--last limits --against-history; add --against-history, or leave --last out.")
         folders = self.against_history or [None]
         if self.store is not None and (self.against_history is None or folders != [None]):
             raise RequestError(
-                "--store is read by --against-history without a folder; leave the folder or --store away."
+                "--store is for --against-history without a folder; leave the folder or --store out."
             )
         if None in folders and len(folders) > 1:
             raise RequestError(
-                "--against-history without a folder reads the store; leave the folders away, or it."
+                "--against-history without a folder reads the store; leave it or the folders out."
             )
         if self.last is not None and self.last < LEAST_CAMPAIGNS:
             raise RequestError(f"--last is {self.last}; a history has {LEAST_CAMPAIGNS} campaigns or more.")

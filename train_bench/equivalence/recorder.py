@@ -92,7 +92,7 @@ def record_sides(request: Request, b: Side | None, folder: Path, settings: Setti
         with _checkout(b.revision) as checkout, _first_on_path(checkout):
             _record(other, from_start | {"whole": True}, recorded)
     pair = pair_of(folder, recorded, coarser)
-    if not compare.is_near(compare.climb(pair, settings.rungs)):
+    if not compare.is_near(compare.run_checks(pair, settings.rungs)):
         return pair
     for draw in DRAWS:
         _record(planned, work | {"unit": coarser, "draw": draw}, folder / again(A, draw))

@@ -45,8 +45,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in self.rungs:
-            if name not in compare.RUNGS:
-                raise UnknownName(what="rung", name=name, known=compare.RUNGS)
+            if name not in compare.CHECKS:
+                raise UnknownName(what="check", name=name, known=compare.CHECKS)
 
     def refuse(self) -> None:
         """Raise `RequestError` for settings with which nothing can be recorded."""
@@ -131,7 +131,7 @@ def side_of(text: str) -> Side:
     words = shlex.split(text)
     wrong = [word for word in words if "=" not in word]
     if wrong:
-        raise RequestError(f"{wrong[0]} is no override NAME=VALUE and no folder with recordings.")
+        raise RequestError(f"{wrong[0]} is neither an override NAME=VALUE nor a folder with recordings.")
     of_b = {name: value for name, _, value in (word.partition("=") for word in words) if name in OF_B}
     return Side(
         overrides=tuple(word for word in words if word.partition("=")[0] not in OF_B),

@@ -23,7 +23,8 @@ def nodes_of(words: Sequence[str]) -> list[Node]:
         named = NAME.fullmatch(word)
         if named is None:
             raise RequestError(
-                f"'{word}' is no node; give NAME, NAME:ADDRESS or an IPv6 address, of letters, digits and . _ - @ :."
+                f"'{word}' is not a valid node name; give NAME, NAME:ADDRESS or an IPv6 address, of letters, digits "
+                "and . _ - @ :."
             )
         nodes.append(Node(name=named[1], address=named[2] or named[3] or named[1].rpartition("@")[2]))
     names = [node.name for node in nodes]

@@ -43,7 +43,7 @@ class Settings:
         try:
             shlex.split(self.by)
         except ValueError as error:
-            raise RequestError(f"--by is '{self.by}', which is no command ({error}).") from error
+            raise RequestError(f"--by is '{self.by}', which is not a valid command ({error}).") from error
         if "{node}" not in self.by:
             raise RequestError(
                 f"--by is '{self.by}'; it names the node as {{node}}, for example 'ssh {{node}}'."

@@ -98,7 +98,9 @@ def all_right(content: Mapping[str, Any]) -> bool:
 
 def _refuse_memory_tier(folder: Path) -> None:
     if not folder.is_dir():
-        raise RequestError(f"--memory is {folder}, which is no folder; give one in shared memory (/dev/shm).")
+        raise RequestError(
+            f"--memory is {folder}, which is not a folder; give one in shared memory (/dev/shm)."
+        )
     files.refuse_unwritable(folder, "--memory")
     kind = page_cache.file_system(folder)
     if kind is not None and kind not in page_cache.IN_MEMORY:

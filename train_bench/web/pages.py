@@ -37,7 +37,7 @@ class Makers:
 
 
 class Pages:
-    """Served pages. Folders are found anew for each question and named by digests: no address names a file."""
+    """Served pages. Folders are found again for each request and named by digests: no address names a file."""
 
     def __init__(self, folder: Path | None, store: Path, ruleset: str | None, makers: Makers) -> None:
         self._folder, self._store, self._ruleset, self._makers = folder, store, ruleset, makers
@@ -134,8 +134,8 @@ class Pages:
 
     def _report(self, folders: Sequence[Path]) -> str:
         from train_bench.campaign import status
-        from train_bench.report.page import facts, write
         from train_bench.campaign.machine_history import machine_history
+        from train_bench.report.page import facts, write
 
         judged = [(folder, self._makers.judged(folder, self._ruleset)) for folder in folders]
         expected = status.expected_ends(entry for _, tree in judged for entry in tree.entries)

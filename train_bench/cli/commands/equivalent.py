@@ -8,13 +8,13 @@ B is what is different there: 'launcher=horovod', 'precision=bf16', 'benchmark.c
 
   revision=REV       B runs this revision of the checkout that train-bench is run from
   model=MODULE:FUNCTION names=FILE
-                     B is a model of somebody else's: FUNCTION(configuration of
+                     B is a third-party model: FUNCTION(configuration of
                      the benchmark) builds it, the file says which tensor is
                      which, a line OURS THEIRS each (docs/equivalence.md).
                      A is one rank
 
 Either may be a folder that --record or --keep has left. Two finished campaigns are compared by their convergence:
-whether they take equally many samples to the target, give or take 5 %; slower is as different as faster.
+whether they take equally many samples to the target, +-5 %; slower is as different as faster.
 
 Exit code 0: equal, as far as was compared. 1: different. 2: the request was wrong. 3: undecided.
 """
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
             print(f"A is recorded in {folder}; train-bench equivalent {folder} B compares it.")
             return VALID
         with files.valid_content("A recording"):
-            rungs = compare.climb(pair, settings.rungs)
+            rungs = compare.run_checks(pair, settings.rungs)
     return _answer(options, rungs, pair)
 
 
@@ -95,7 +95,7 @@ def _parser() -> Parser:
     parser = Parser("train-bench equivalent", description=__doc__)
     parser.add_argument("a", metavar="A", help="overrides in quotes, or a folder with recordings")
     parser.add_argument("b", metavar="B", nargs="?", help="what is different, in quotes, or such a folder")
-    parser.add_argument("--rungs", nargs="+", default=[], metavar="RUNG", help=", ".join(compare.RUNGS))
+    parser.add_argument("--rungs", nargs="+", default=[], metavar="CHECK", help=", ".join(compare.CHECKS))
     parser.add_argument("--steps", type=int, default=50, metavar="N", help="steps of training, 50 by default")
     parser.add_argument(
         "--seeds",
@@ -107,7 +107,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--synthetic",
         action="store_true",
-        help="train on look-alikes of batches, where the data are not there",
+        help="train on synthetic batches, where the data are missing",
     )
     parser.add_argument("--record", type=Path, metavar="DIR", help="record A for later, and compare nothing")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep all recordings there")
