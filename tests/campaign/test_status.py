@@ -70,4 +70,4 @@ def test_a_wanted_half_width_takes_seeds(two_of_five, capsys):
 def test_what_is_no_half_width_is_refused(wanted, capsys):
     with pytest.raises(SystemExit):
         score.main(["anywhere", "--half-width", wanted])
-    assert "give a number of per cent" in capsys.readouterr().err
+    assert "give a percentage above 0 and below 100" in capsys.readouterr().err

@@ -87,7 +87,7 @@ def test_a_configuration_read_back_from_json_is_the_same():
 @pytest.mark.parametrize("content", [{"model": 3}, {"model": {"widths": "wide"}, "data": [1]}])
 def test_a_configuration_of_another_shape_is_refused(content):
     config = asdict(composed()) | content
-    with pytest.raises(RequestError, match="no configuration of resnet_mini"):
+    with pytest.raises(RequestError, match="not a configuration of resnet_mini"):
         definition.changes(MINI, config, 1)
 
 

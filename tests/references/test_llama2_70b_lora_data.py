@@ -67,7 +67,7 @@ GOOD = list(range(LENGTH))
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", r"train\.jsonl, line 2 is no JSON: .*Make the file again"),
+        ("{", r"train\.jsonl, line 2 is not valid JSON: .*Make the file again"),
         ("[3]", "line 2: input_ids has to be a list of 6 integers"),
         ('{"input_ids": [1, 2]}', "line 2: input_ids has to be a list of 6 integers"),
         ('{"input_ids": [1, 2, 3, 4, 5, true]}', "line 2: input_ids has to be a list of 6 integers"),

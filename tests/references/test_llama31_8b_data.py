@@ -108,7 +108,10 @@ def test_files_that_are_finished_are_kept_and_the_rest_is_made_when_it_is_prepar
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda one: one.write_bytes(gzip.compress(b'{"text": "cat"}\n{"text": ca\n')), r"line 2 is no JSON"),
+        (
+            lambda one: one.write_bytes(gzip.compress(b'{"text": "cat"}\n{"text": ca\n')),
+            r"line 2 is not valid JSON",
+        ),
         (
             lambda one: one.write_bytes(gzip.compress(b'{"txt": "cat"}\n')),
             r"line 1 has no text; a document has one",

@@ -59,7 +59,7 @@ def test_all_real_games_are_legal_and_end_on_the_board_of_the_slow_rules() -> No
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("no game", r"here is no SGF file: it has no '\(;'"),
+        ("no game", r"here is not an SGF file: it has no '\(;'"),
         ("(;GM[2]SZ[9])", r"game number 2; Go is 1"),
         ("(;SZ[99])", r"size '99'; allowed is 2 to 19"),
         ("(;SZ[9:9])", r"size '9:9'"),
@@ -88,7 +88,7 @@ def test_a_file_that_cannot_be_a_game_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="larger than 1000000 bytes"):
         sgf.read(tmp_path / "large.sgf")
     (tmp_path / "binary.sgf").write_bytes(bytes(range(256)))
-    with pytest.raises(RequestError, match="no SGF file"):
+    with pytest.raises(RequestError, match="not an SGF file"):
         sgf.read(tmp_path / "binary.sgf")
 
 

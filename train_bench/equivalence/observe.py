@@ -261,9 +261,9 @@ class Observer:
             if phase is None or not (evaluated or self.steps < DETAILED):
                 return
             call = self._calls[name] = self._calls.get(name, 0) + 1
-            kind = f"evaluation/{phase}" if evaluated else f"forward/{phase}"
+            place = f"evaluation/{phase}" if evaluated else f"forward/{phase}"
             for number, tensor in enumerate(tensors_of(output)):
-                key = f"{kind}/{name or '(model)'}" + f"#{call}" * (call > 1) + f":{number}" * (number > 0)
+                key = f"{place}/{name or '(model)'}" + f"#{call}" * (call > 1) + f":{number}" * (number > 0)
                 self.notes.record(key, tensor)
                 done = re.sub(r"Backward\d*$", "", getattr(tensor.grad_fn, "name", str)())
                 self.notes.facts["operators"][key] = f"{kind}{', ' if done else ''}{done}"

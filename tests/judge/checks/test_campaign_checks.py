@@ -214,7 +214,7 @@ def test_a_planned_configuration_that_is_none_is_no_result(folder):
 
     jobs = [{"index": index, "seed": 1000 + index, "config": {"reference": 3}} for index in range(5)]
     plan(folder, **PLANNED, jobs=jobs)
-    assert "no configuration of it" in " ".join(judged(folder, changes).score.reasons)
+    assert "not a configuration of it" in " ".join(judged(folder, changes).score.reasons)
 
 
 def verified(folder, index, **changes):

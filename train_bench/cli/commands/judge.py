@@ -28,12 +28,12 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.ruleset is not None and options.ruleset.startswith(folders.ROUNDS):
         return _judge_serving(options, options.paths)
+    published = published_entries.read(options.published) if options.published else ()
     found = {path: _trained_in(path, options.ruleset) for path in options.paths}
     served = [folder for path in options.paths for folder in _served_in(path, alone=found[path] is None)]
     trained = [entries for entries in found.values() if entries is not None]
     if not trained:
         return _judge_serving(options, served)
-    published = published_entries.read(options.published) if options.published else ()
     judged = judge_options.judged_entries(trained, published)
     content = judged.as_json()
     if options.official:
