@@ -76,7 +76,12 @@ class Pages:
             total=len(rows),
             folder=self._folder,
             store=self._store if self._store.exists() else None,
+            answered=self._answered(),
         )
+
+    def _answered(self) -> list[str]:
+        """Folders with the tests of served weights, which keep no verdict."""
+        return [] if self._folder is None else list(map(self._shown, catalogue.find_served(self._folder)))
 
     def _rows(self) -> Iterator[dict[str, Any]]:
         """Each result with what the store or its own files say; nothing is judged."""

@@ -96,6 +96,18 @@ def test_the_first_page_has_verdict_score_and_date_the_latest_first(server):
     assert 'title="' in rows[0] and ">one</a>" in rows[0]
 
 
+def test_tests_of_served_weights_are_named_without_a_verdict(tmp_path):
+    folder = tmp_path / "answers <b>"
+    folder.mkdir()
+    pages_made = Pages(tmp_path, tmp_path / "none.db", None, web.MAKERS)
+    assert "served weights" not in pages_made("/")
+    (folder / "serving.json").write_text('{"valid": true}')
+    content = pages_made("/")
+    assert "<li>answers &lt;b&gt;" in content
+    assert "train-bench judge gives it" in content
+    assert "VALID</" not in content
+
+
 def test_several_results_are_compared_but_none_with_itself(server):
     one, other = (path.split("/")[2] for path in links(server) if path.startswith("/campaign"))
     assert ask(server, f"/beside/{one}/{other}")[0].status == 200

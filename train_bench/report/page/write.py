@@ -253,9 +253,14 @@ def live_page(
 
 
 def list_page(
-    rows: Sequence[Mapping[str, Any]], *, total: int, folder: Path | None, store: Path | None
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    total: int,
+    folder: Path | None,
+    store: Path | None,
+    answered: Sequence[str] = (),
 ) -> str:
-    """Index page of `train-bench web`."""
+    """Index page of `train-bench web`; `answered` are folders with the tests of served weights."""
     script, own = _script("page.js"), _script("list.js")
     return _rendered(
         "list.html",
@@ -263,6 +268,7 @@ def list_page(
         total=total,
         folder=folder,
         store=store,
+        answered=answered,
         policy=_policy(script, own),
         script=script,
         own_script=own,
