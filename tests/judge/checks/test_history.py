@@ -111,6 +111,42 @@ def test_runs_in_another_order_may_be_explained(folder, why):
     assert findings_of(judged(folder), "order") == []
 
 
+def paused(folder, seconds, *, launcher="inline", parallel=None, tries=1):
+    """Attempts of ten minutes, the last of which began so many seconds after the one before it had ended."""
+    options = {"name": launcher} | ({} if parallel is None else {"parallel": parallel})
+    jobs = [{"index": index, "seed": 1000 + index, "launcher_config": options} for index in range(5)]
+    planned_before(folder, jobs=jobs)
+    began = times(folder, 0)[0]
+    for run in range(5):
+        started = began + run * 601_000 + (seconds * 1000 if run == 4 else 0)
+        attempt(folder, run, started=iso(started), ended=iso(started + 600_000))
+    for number in range(1, tries):
+        attempt(
+            folder, 4, number, outcome="died", started=iso(began + 2_405_000), ended=iso(started - 10_000)
+        )
+        attempt(folder, 4, number + 1, started=iso(started), ended=iso(started + 600_000))
+    return findings_of(judged(folder), "pause")
+
+
+def test_a_run_long_after_the_attempt_before_it_is_for_review(folder):
+    ((grade, message),) = paused(folder, 2 * 3600)
+    assert grade == "review" and "began 2.0 h after the attempt before it had ended" in message
+
+
+@pytest.mark.parametrize(
+    ("seconds", "options"),
+    [
+        (0, {}),
+        (3500, {}),
+        (2 * 3600, {"launcher": "slurm"}),
+        (2 * 3600, {"parallel": 2}),
+        (2 * 3600, {"tries": 2}),
+    ],
+)
+def test_short_pauses_queues_and_failed_attempts_are_no_question(folder, seconds, options):
+    assert paused(folder, seconds, **options) == []
+
+
 @pytest.mark.parametrize("jobs", [[{"seed": 1}] * 5, [{"index": 1, "seed": 5}] * 5, "none", [3]])
 def test_a_plan_that_numbers_no_runs_declares_none(folder, jobs):
     plan(folder, **PLANNED, jobs=jobs)

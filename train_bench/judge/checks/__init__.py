@@ -22,6 +22,7 @@ from train_bench.judge.checks.history import (
     check_declared,
     check_file_time,
     check_order,
+    check_pause,
 )
 from train_bench.judge.checks.interrupted import check_interruptions
 from train_bench.judge.checks.interval import check_interval
@@ -92,6 +93,7 @@ RUN_CHECKS: tuple[Callable[[EntryCase, RunRecord], Iterable[Finding]], ...] = (
     check_attempt_times,
     check_file_time,
     check_order,
+    check_pause,
     check_life,
     check_kept_weights,
 )

@@ -15,11 +15,16 @@ from train_bench.judge.checks.campaign_checks import attempts_at
 from train_bench.judge.checks.case import EntryCase
 from train_bench.judge.checks.observed import CLOCK_SECONDS, number
 from train_bench.judge.checks.planned import mapping
+from train_bench.judge.checks.recorded import runs_here
 from train_bench.judge.finding import REVIEW, Finding, finding
 from train_bench.logs.record import RunRecord
 
 CLOCKS_MS = 60_000
 """Largest tolerated difference between the clocks of two hosts."""
+
+PAUSE_SECONDS, PAUSE_RUNS = 3600.0, 3
+"""Time between two attempts, in seconds and in durations of the longest one, above both of which a question is asked;
+the other side of a comparison runs between."""
 
 SHARE, SECONDS = 0.05, 5.0
 """Tolerance by which a run may exceed its attempt, whose times are in whole seconds."""
@@ -89,6 +94,41 @@ def check_order(case: EntryCase, record: RunRecord) -> Iterator[Finding]:
             "another result may have been here before."
         )
         yield finding(record, case.rules, "order", message, value=record.index, grade=REVIEW)
+
+
+def check_pause(case: EntryCase, record: RunRecord) -> Iterator[Finding]:
+    """A run that began long after every earlier attempt of its campaign had ended: what was between is not recorded."""
+    planned, last = case.planned, attempts_at(case.location, record.index)[-1:]
+    if (
+        planned is None
+        or planned.side_by_side
+        or not runs_here(case)
+        or not last
+        or _attempt(last[0]) is None
+    ):
+        return
+    times = [
+        one
+        for index in planned.jobs
+        for attempt in attempts_at(case.location, index)
+        if (one := _attempt(attempt)) is not None
+    ]
+    began = _attempt(last[0])
+    assert began is not None
+    earlier = [ended for started, ended in times if started < began[0]]
+    apart = (began[0] - max(earlier)) / 1000 if earlier else 0.0
+    if apart > max(PAUSE_SECONDS, PAUSE_RUNS * max(ended - started for started, ended in times) / 1000):
+        message = (
+            f"The run began {apart / 3600:.1f} h after the attempt before it had ended. What was between, and was this "
+            "run taken again?"
+        )
+        yield finding(record, case.rules, "pause", message, value=round(apart), grade=REVIEW)
+
+
+def _attempt(attempt: Any) -> tuple[float, float] | None:
+    """Start and end of an attempt in milliseconds since the epoch."""
+    started, ended = (_time_ms(mapping(attempt).get(name)) for name in ("started", "ended"))
+    return None if started is None or ended is None else (started, ended)
 
 
 def check_declared(case: EntryCase) -> Iterator[Finding]:

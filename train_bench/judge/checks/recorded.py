@@ -145,13 +145,7 @@ def check_same_data(case: EntryCase) -> Iterator[Finding]:
 def check_same_host(case: EntryCase) -> Iterator[Finding]:
     """Hosts that differ among the runs of a campaign whose ranks are on the host that starts them, and from the one
     that `system.json` describes."""
-    job = _job(case)
-    launcher = mapping(job.get("launcher_config"))
-    if (
-        not case.location.plan
-        or launcher.get("name") not in LOCAL_LAUNCHERS
-        or job.get("nodes") not in (None, 1)
-    ):
+    if not runs_here(case):
         return
     last = [attempts[-1] for record in case.records if (attempts := attempts_at(case.location, record.index))]
     hosts = list(dict.fromkeys(host for one in last if isinstance(host := one.get("host"), str)))
@@ -166,6 +160,13 @@ def check_same_host(case: EntryCase) -> Iterator[Finding]:
             "Which one was it?"
         )
         yield _of_campaign(case, "hosts", message, described)
+
+
+def runs_here(case: EntryCase) -> bool:
+    """True for a campaign whose ranks are on the host that starts them, one run after another."""
+    job = _job(case)
+    name = mapping(job.get("launcher_config")).get("name")
+    return bool(case.location.plan) and name in LOCAL_LAUNCHERS and job.get("nodes") in (None, 1)
 
 
 def check_age(case: EntryCase) -> Iterator[Finding]:
