@@ -54,6 +54,8 @@ from train_bench.rules import ruleset
         (["run", "-m", "~rnus", "seed=1,2"], ["no option 'rnus'", "Did you mean 'runs'?"]),
         (["run", "+rnus=3"], ["no option 'rnus'", "Did you mean 'runs'?"]),
         (["run", "against=++rnus=3"], ["no option 'rnus'", "Did you mean 'runs'?"]),
+        (["prepare", "against=\\"], ["against='\\\\' cannot be split into words: no escaped character."]),
+        (["equivalent", "benchmark=bert_mini", "\\"], ["'\\\\' cannot be split into words"]),
         (["forecast", "~benchmark.evaluaton"], ["Did you mean 'benchmark.evaluation'?"]),
         (["check", "++benchmark.evaluaton=3"], ["Did you mean 'benchmark.evaluation'?"]),
         (["plan", "launcher.nproc=2"], ["Did you mean 'launcher.nproc_per_node'?"]),

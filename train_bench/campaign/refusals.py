@@ -6,7 +6,6 @@ from __future__ import annotations
 import errno
 import importlib.util
 import os
-import shlex
 import shutil
 import socket
 import sys
@@ -16,7 +15,7 @@ from typing import Any
 
 from train_bench.campaign import batch_queue, data
 from train_bench.campaign.opened import Campaign, holds_plan
-from train_bench.core import files, software
+from train_bench.core import files, shell_words, software
 from train_bench.core.job import Device, Job, Precision
 from train_bench.errors import LaunchError, RequestError
 from train_bench.launcher import Launch
@@ -94,7 +93,7 @@ def caches(campaign: Campaign) -> Iterator[str]:
     if not job.drop_caches or campaign.queue is not None:
         return
     if job.drop_caches_command is not None:
-        program = shlex.split(job.drop_caches_command)[0]
+        program = shell_words.split(job.drop_caches_command, "drop_caches_command")[0]
         if shutil.which(program) is None:
             yield (
                 f"drop_caches_command={job.drop_caches_command}: there is no program {program} here. Nothing was "

@@ -7,7 +7,6 @@ import difflib
 import itertools
 import os
 import re
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
@@ -48,7 +47,7 @@ from omegaconf.errors import (
 from train_bench.cli import campaign_paths, completion, exit_codes, override_errors, overrides, sweep
 from train_bench.cli.arguments import KINDS
 from train_bench.cli.as_text import decode, decoded
-from train_bench.core import files, software
+from train_bench.core import files, shell_words, software
 from train_bench.errors import RequestError, UnknownName, known_names
 from train_bench.plan import discover, threads
 from train_bench.plan.option import with_folder
@@ -286,7 +285,7 @@ def _with_other(request: Request) -> Request:
     """Request with that of `against=`: the same overrides, with those that it replaces."""
     if request.config.against is None:
         return request
-    typed = shlex.split(request.config.against)
+    typed = shell_words.split(request.config.against, "against")
     overrides.refuse_misplaced(typed)
     instead = overrides.resolve(typed, request.variant)
     override_errors.refuse_unreadable(instead)

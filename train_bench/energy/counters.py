@@ -8,7 +8,6 @@ import importlib
 import os
 import re
 import select
-import shlex
 import signal
 import subprocess
 import time
@@ -16,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from train_bench.core import shell_words
 from train_bench.core.parent_death import ending_with_parent
 from train_bench.energy.readings import COMMAND
 
@@ -87,7 +87,7 @@ class Command:
     name = COMMAND
 
     def __init__(self, text: str) -> None:
-        words = shlex.split(text)
+        words = shell_words.split(text, "energy_command")
         try:
             self._process = subprocess.Popen(
                 words,

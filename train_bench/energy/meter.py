@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import shlex
 import shutil
 import socket
 import subprocess
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from train_bench.core import files
+from train_bench.core import files, shell_words
 from train_bench.core.job import Job
 from train_bench.energy import readings, sampler
 from train_bench.errors import RequestError, WriteError
@@ -60,13 +59,8 @@ def parse_options(request: Mapping[str, Any]) -> EnergyOptions | None:
             f"energy_idle={idle!r:.80} is not an idle power; write '10 s' to measure it before the first run, "
             "or '85 W' if it is known ('0 s': no energy above idle)."
         )
-    if command is not None:
-        try:
-            words = shlex.split(command)
-        except ValueError as error:
-            raise RequestError(f"energy_command={command!r} cannot be split into words: {error}.") from error
-        if not words:
-            raise RequestError("energy_command is empty; give a program that prints power or energy.")
+    if command is not None and not shell_words.split(command, "energy_command"):
+        raise RequestError("energy_command is empty; give a program that prints power or energy.")
     seconds = float(found[1]) if found[2] == "s" else 0.0
     return EnergyOptions(
         command=command, idle_seconds=seconds, idle_watts=float(found[1]) if found[2] == "W" else None

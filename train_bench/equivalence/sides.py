@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from train_bench.core import shell_words
 from train_bench.core.job import Precision
 from train_bench.equivalence import compare, recording
 from train_bench.errors import RequestError, UnknownName
@@ -128,7 +128,7 @@ def side_of(text: str) -> Side:
                 f"{folder} holds no recording; make one with train-bench equivalent A --record DIR."
             )
         return Side(folder=folder.resolve())
-    words = shlex.split(text)
+    words = shell_words.split(text, "overrides")
     wrong = [word for word in words if "=" not in word]
     if wrong:
         raise RequestError(f"{wrong[0]} is neither an override NAME=VALUE nor a folder with recordings.")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from train_bench.core import files
+from train_bench.core import files, shell_words
 from train_bench.errors import RequestError
 
 
@@ -40,10 +39,7 @@ class Settings:
             and files.resolved(self.against) == files.resolved(self.to.with_suffix(".json"))
         ):
             raise RequestError(f"--to {self.to} would write over {self.against}; give another name.")
-        try:
-            shlex.split(self.by)
-        except ValueError as error:
-            raise RequestError(f"--by is '{self.by}', which is not a valid command ({error}).") from error
+        shell_words.split(self.by, "--by")
         if "{node}" not in self.by:
             raise RequestError(
                 f"--by is '{self.by}'; it names the node as {{node}}, for example 'ssh {{node}}'."

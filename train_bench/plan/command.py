@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shlex
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from train_bench.core import files, git
+from train_bench.core import files, git, shell_words
 from train_bench.core.job import OF_A_RUN, PLACE, Command
 from train_bench.core.secret_filter import without_secrets
 from train_bench.errors import LaunchError, RequestError
@@ -42,10 +41,7 @@ def words(text: str, cwd: Path) -> Command:
 
     Raises `RequestError` for an empty command, quotes that are not closed and a program that does not exist.
     """
-    try:
-        argv = tuple(shlex.split(text))
-    except ValueError as error:
-        raise RequestError(f"command={text!r} cannot be split into words: {str(error).lower()}.") from error
+    argv = tuple(shell_words.split(text, "command"))
     if not argv or not argv[0]:
         raise RequestError("command= is empty; give a program and its arguments, command='python my.py'.")
     program = argv[0]

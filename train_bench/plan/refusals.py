@@ -4,10 +4,10 @@ raised, before any process is started."""
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 
+from train_bench.core import shell_words
 from train_bench.core.job import Device, Precision
 from train_bench.core.secret_filter import refuse_secrets
 from train_bench.energy import meter
@@ -151,10 +151,10 @@ def _problems_of_command(asked: Asked) -> Iterator[str]:
         yield "drop_caches_command= requires drop_caches=true; add that, or leave drop_caches_command out."
         return
     try:
-        if not shlex.split(text):
+        if not shell_words.split(text, "drop_caches_command"):
             yield "drop_caches_command is empty; give a program that drops page caches."
-    except ValueError as error:
-        yield f"drop_caches_command={text!r} cannot be split into words: {str(error).lower()}."
+    except RequestError as error:
+        yield str(error)
 
 
 def runs(asked: Asked) -> Iterator[str]:

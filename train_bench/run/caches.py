@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import shlex
 from pathlib import Path
 
+from train_bench.core import shell_words
 from train_bench.errors import LaunchError
 
 DROP = Path("/proc/sys/vm/drop_caches")
@@ -36,7 +36,7 @@ def drop(*, wanted: bool, command: str | None = None) -> bool:
 
 def _by_command(command: str) -> None:
     """Run the user's program to its end."""
-    words = shlex.split(command)
+    words = shell_words.split(command, "drop_caches_command")
     try:
         _, status = os.waitpid(os.posix_spawnp(words[0], words, os.environ), 0)
     except OSError as error:

@@ -83,7 +83,7 @@ def test_nodes_are_told_where_configurations_of_ones_own_are(tmp_path):
         (["a", "--repeats", "0"], "--repeats is 0; it is at least 1."),
         (["a", "--noise", "0"], "--noise is 0; it is above 0"),
         (["a", "--by", "ssh n1"], "it names the node as {node}"),
-        (["a", "--by", "ssh '{node}"], "which is not a valid command (No closing quotation)"),
+        (["a", "--by", "ssh '{node}"], "cannot be split into words: no closing quotation"),
         (["a", "--to", "/proc/none/page.html"], "the folder of --to=/proc/none cannot be written"),
         (["a", "--to", "fleet.html", "--against", "fleet.json"], "would write over fleet.json"),
         (["a", "--to", "page.txt"], "give the name of a page"),
