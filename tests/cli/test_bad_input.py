@@ -69,8 +69,8 @@ from train_bench.rules import ruleset
         (["verify"], ["verify needs CAMPAIGN. For example: train-bench verify kept."]),
         (["rules", "--steps"], ["rules needs benchmark=NAME"]),
         (["judge", ".", "--stepz"], ["judge has no option --stepz."]),
-        (["judge", ".", "--ruleset"], ["--ruleset needs a value."]),
-        (["judge", ".", "--json=maybe"], ["--json takes no value; leave =maybe out."]),
+        (["judge", ".", "--ruleset"], ["--ruleset needs a value: give --ruleset VALUE or ruleset=VALUE."]),
+        (["judge", ".", "--json=maybe"], ["--json is 'maybe'; give true or false."]),
         (
             ["plan", "launcher=torchrun", "launcher.nproc_per_node.x=2"],
             ["nproc_per_node is one value, without options below it; give a whole number"],

@@ -388,6 +388,15 @@ def test_an_environment_is_made_of_names_and_versions_of_what_is_known(
     assert not (tmp_path / "venv").exists()
 
 
+@pytest.mark.parametrize("words", [("--environment", "DIR"), ("--environment=DIR",), ("environment=DIR",)])
+def test_the_new_environment_gets_the_command_without_itself(exported, tmp_path, monkeypatch, words):
+    started = []
+    monkeypatch.setattr(command, "run_through", lambda argv, *_, **__: started.append(argv) or 0)
+    typed = [word.replace("DIR", str(tmp_path / "venv")) for word in words]
+    assert command.main([str(exported), *typed, "only_check=true"]) == 0
+    assert started[-1][-3:] == ("replay", str(exported), "--only-check")
+
+
 @pytest.mark.parametrize("content", [b"", b"packages = 3", b'[[packages]]\nname = "x"', b"\xff"])
 def test_a_list_of_distributions_that_is_none_is_refused(read, content):
     broken = replace(read, content={**read.content, "distributions.toml": content})

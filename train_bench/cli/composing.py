@@ -52,7 +52,9 @@ class OverrideParser(Parser):
     """Parser of a verb that composes a configuration: its own options, and words that are left as overrides."""
 
     def __init__(self, verb: str, *, page: bool = False) -> None:
-        super().__init__(f"train-bench {verb}", usage=argparse.SUPPRESS, allow_abbrev=False)
+        super().__init__(
+            f"train-bench {verb}", usage=argparse.SUPPRESS, allow_abbrev=False, switches=overrides.BOOLEANS
+        )
         self.verb, self.page, self.everything = verb, page, False
         self.add_argument("--help-all", action=_HelpAll, nargs=0, help="every option, and exit")
         answer_options(self, page=page)
@@ -62,11 +64,15 @@ class OverrideParser(Parser):
         words = list(args or ())
         if words[:1] and words[0] in completion.FLAGS:
             return super().parse_known_args([], namespace)[0], words
-        return super().parse_known_args(overrides.from_flags(words, self._option_string_actions), namespace)
+        return super().parse_known_args(words, namespace)
 
-    def stays(self, word: str) -> bool:
-        """True for an override, too: `runs=3` is one although `forecast` has `--runs`."""
-        return overrides.is_option(overrides.name_of(word)) or super().stays(word)
+    def is_word(self, name: str) -> bool:
+        """True for an override: `runs=3` is one although `forecast` has `--runs`."""
+        return overrides.is_option(overrides.name_of(name))
+
+    def is_flag(self, flag: str) -> bool:
+        """True for all flags but those of Hydra: a name that no option has is refused as that of an override."""
+        return flag not in overrides.OF_HYDRA
 
     def format_help(self) -> str:
         """Examples, options of the verb, those of a campaign; with `--help-all` those of benchmarks and launchers."""

@@ -6,7 +6,7 @@ import difflib
 import itertools
 import re
 import shlex
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -180,22 +180,3 @@ def suggestion(word: str) -> str:
 def is_option(name: str) -> bool:
     """True for the name of an option of the configuration."""
     return name in TRAITS or name == "point" or name.partition(".")[0] in GROUPS
-
-
-def from_flags(words: Sequence[str], own: Container[str] = ()) -> Iterator[str]:
-    """Overrides, with `--name value`, `--name=value` and `--name` of a boolean as `name=value`. Other words stay, and
-    flags that are the verb's `own` or Hydra's."""
-    following = iter(words)
-    for word in following:
-        flag, sign, value = word.partition("=")
-        name = flag.removeprefix("--").replace("-", "_")
-        if not flag.startswith("--") or flag in own or flag in OF_HYDRA:
-            yield word
-        elif sign:
-            yield f"{name}={value}"
-        elif name in BOOLEANS:
-            yield f"{name}=true"
-        elif value := next(following, ""):
-            yield f"{name}={value}"
-        else:
-            raise RequestError(f"{word} needs a value: give {word} VALUE or {name}=VALUE.")

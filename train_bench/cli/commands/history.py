@@ -81,6 +81,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         "the same task on the same system with the same launcher, ranks, device and precision; published entries of "
         "the same benchmark and target, submitter, kind of accelerator and number of these. What is not valid, or a "
         "copy, is marked and joined with nothing.",
+        words=history.FILTERS,
     )
     names = ", ".join(history.FILTERS)
     parser.add_argument(

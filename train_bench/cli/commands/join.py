@@ -13,7 +13,7 @@ from train_bench.cli.exit_codes import INVALID, VALID
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
-    parser = Parser("train-bench join", description=__doc__)
+    parser = Parser("train-bench join", description=__doc__, words=("launcher", "trust"), switches=("trust",))
     campaign_paths.add_campaign(parser)
     parser.add_argument(
         "overrides", nargs="*", default=[], metavar="launcher.OPTION=VALUE", help="which host this is"

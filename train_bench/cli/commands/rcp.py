@@ -28,14 +28,14 @@ from train_bench.rules import ruleset
 from train_bench.rules.ruleset import BenchmarkRules
 
 CERTAINTY = "--certainty"
+ASKING = frozenset({CERTAINTY, "certainty=true", "--certainty=true"})
 WORDS = ("benchmark", "ruleset", "batch_size", "less")
 
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
-    if CERTAINTY in arguments:
+    if not ASKING.isdisjoint(arguments):
         return _certainty(arguments)
-
     options, overrides = composing.parse(composing.OverrideParser("rcp"), arguments)
     return composing.with_request("rcp", options, overrides, _reference_runs)
 

@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
     read = crate.read(options.file, allowed_signers=options.allowed_signers)
     _tell_signer(read)
     if options.environment is not None:
-        return _inside(read, options.environment, arguments)
+        return _inside(read, options.environment, tuple(parser.unified(arguments)))
     if options.to is None and not options.only_check:
         raise RequestError("Say where the campaign goes with --to DIR, or --only-check.")
     folder = files.resolved(options.to or Path("replay"))

@@ -25,7 +25,7 @@ LARGEST_BATCH = 4096
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
-    parser = Parser("train-bench serve", description=__doc__)
+    parser = Parser("train-bench serve", description=__doc__, words=rank_overrides.OTHER_RANKS)
     rank_overrides.add_arguments(parser, "serve there")
     parser.add_argument(
         "--scenario",

@@ -29,7 +29,7 @@ WORK = "verify"
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
-    parser = Parser("train-bench verify", description=__doc__)
+    parser = Parser("train-bench verify", description=__doc__, words=rank_overrides.OTHER_RANKS)
     rank_overrides.add_arguments(parser, "evaluate there")
     parser.add_argument(
         "--tolerance",
