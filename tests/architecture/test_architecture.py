@@ -535,6 +535,13 @@ def test_yaml_holds_values_and_no_arithmetic():
         yaml.safe_load(path.read_text())
 
 
+@pytest.mark.parametrize("name", ["macros.html", "page.html"])
+def test_a_line_with_logic_of_the_result_page_fits_a_screen(name):
+    lines = (ROOT / "train_bench" / "report" / "page" / name).read_text(encoding="utf-8").splitlines()
+    long = [f"{number}: {line}" for number, line in enumerate(lines, 1) if len(line) > 120]
+    assert not [line for line in long if re.search(r"\{[{%#]", line)]
+
+
 def test_every_verb_is_a_file_of_its_name():
     from train_bench.cli.verbs import VERBS
 
