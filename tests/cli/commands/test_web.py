@@ -22,7 +22,6 @@ from train_bench.cli.commands import web
 from train_bench.cli.program import command
 from train_bench.errors import RequestError
 from train_bench.web import server as serve
-from train_bench.web.pages import Pages
 from train_bench.web.server import Server
 
 
@@ -40,7 +39,7 @@ def results(tmp_path_factory):
 
 @contextmanager
 def served(folder, store, ruleset=None):
-    with Server(Pages(folder, store, ruleset, web.MAKERS), 0) as server:
+    with Server(web.Pages(folder, store, ruleset), 0) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
@@ -99,7 +98,7 @@ def test_the_first_page_has_verdict_score_and_date_the_latest_first(server):
 def test_tests_of_served_weights_are_named_without_a_verdict(tmp_path):
     folder = tmp_path / "answers <b>"
     folder.mkdir()
-    pages_made = Pages(tmp_path, tmp_path / "none.db", None, web.MAKERS)
+    pages_made = web.Pages(tmp_path, tmp_path / "none.db", None)
     assert "served weights" not in pages_made("/")
     (folder / "serving.json").write_text('{"valid": true}')
     content = pages_made("/")
@@ -253,7 +252,7 @@ def test_a_folder_of_a_store_without_results_in_itself_is_not_searched(tmp_path)
     with sqlite3.connect(store) as connection:
         connection.execute("UPDATE entries SET folder = ?", (str(tmp_path / "above"),))
     connection.close()
-    pages = Pages(None, store, None, web.MAKERS)
+    pages = web.Pages(None, store, None)
     [address] = set(re.findall("/campaign/[0-9a-f]{16}", pages("/")))
     assert pages(address) is None
 

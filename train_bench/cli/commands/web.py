@@ -17,8 +17,8 @@ from train_bench.errors import RequestError
 from train_bench.judge.tree import Judged
 from train_bench.plan import discover
 from train_bench.rules import ruleset
-from train_bench.web import server
-from train_bench.web.pages import Makers, Pages, folders_of
+from train_bench.web import pages, server
+from train_bench.web.pages import Makers, folders_of
 
 PORT = 8642
 
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     store = discover.store(options.store)
     if options.folder is None or options.store is not None:
         folders_of(store)  # raises where there is no store
-    with server.Server(Pages(options.folder, store, options.ruleset, MAKERS), options.port) as served:
+    with server.Server(Pages(options.folder, store, options.ruleset), options.port) as served:
         try:
             print(f"http://{server.ADDRESS}:{served.server_port}/ until Ctrl-C.", flush=True)
             served.serve_forever()
@@ -42,10 +42,10 @@ def main(arguments: Sequence[str]) -> int:
     return VALID
 
 
-def _history(store: Path, pages: Mapping[str, str]) -> str:
+def _history(store: Path, addresses: Mapping[str, str]) -> str:
     from train_bench.cli.commands.history import page_of
 
-    return page_of(store, [], pages=pages)
+    return page_of(store, [], pages=addresses)
 
 
 def _review(folder: Path, named: str | None) -> dict[str, Any]:
@@ -61,6 +61,13 @@ def _judged(folder: Path, named: str | None) -> Judged:
 
 
 MAKERS = Makers(history=_history, review=_review, judged=_judged)
+
+
+class Pages(pages.Pages):
+    """Served pages, as the verbs of this program make them."""
+
+    def __init__(self, folder: Path | None, store: Path, ruleset: str | None) -> None:
+        super().__init__(folder, store, ruleset, MAKERS)
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
