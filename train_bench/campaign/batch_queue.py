@@ -13,12 +13,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from train_bench.campaign.opened import Campaign
 from train_bench.core import files
 from train_bench.core.job import Job
 from train_bench.errors import Interrupted, LaunchError, LogError, RequestError
 from train_bench.launcher import Batch, BatchTask, Launch
 from train_bench.plan import process
 from train_bench.plan.option import with_folder
+from train_bench.plan.run_config import RunConfig
 
 PROGRAM = (sys.executable, "-m", "train_bench")
 POLL_SECONDS, LONGEST_POLL_SECONDS = 2.0, 30.0
@@ -40,13 +42,31 @@ def unreachable(batch: Batch) -> Iterator[str]:
         )
 
 
-def hand_over(
-    batch: Batch, jobs: Sequence[Job], overrides: Sequence[str], tell: Callable[[str], None]
-) -> None:
-    """Submit the campaign of `jobs`, whose script continues it with the further `overrides`, and a second job that
-    settles it afterwards; if the user waits, the waiting process settles it."""
+def carry_out(campaign: Campaign, config: RunConfig, tell: Callable[[str], None]) -> bool:
+    """Submit the missing runs of a campaign to its queue, with the options of `config`. Returns True once they have
+    ended, False if the user does not wait for that."""
+    queue, folder = campaign.queue, campaign.folder
+    assert queue is not None
+    jobs = campaign.pending(retry_failed=config.retry_failed)
+    if not jobs:
+        return True
+    refuse_under_way(queue, folder)
+    overrides = [f"{name}={getattr(config, name).value}" for name in ("on_failure", "on_violation")]
+    overrides += ["retry_failed=true"] * config.retry_failed
+    overrides += ["trust=true"]  # by who submits them; nodes may not know it
+    argv = run_argv(jobs, overrides)
+    _hand_over(queue, jobs, argv, tell)
+    if queue.wait:
+        wait(queue, folder, tell)
+        settle(queue, folder)
+    return queue.wait
+
+
+def _hand_over(batch: Batch, jobs: Sequence[Job], argv: tuple[str, ...], tell: Callable[[str], None]) -> None:
+    """Submit `jobs`, which `argv` carries out, and a second job that settles their campaign afterwards; if the user
+    waits, the waiting process settles it."""
     folder = jobs[0].folder
-    number = _number(process.answer(batch.submission(jobs, run_argv(jobs, overrides))))
+    number = _number(process.answer(batch.submission(jobs, argv)))
     files.write_json(folder / "batch.json", {"job": number, "runs": [job.index for job in jobs], "tasks": []})
     tell(f"job {number} is submitted: {len(jobs)} run(s), output in {folder}")
     if batch.wait:
@@ -114,7 +134,7 @@ def _ended(batch: Batch, number: str, step: str) -> tuple[BatchTask, ...]:
 
 
 def _handed_over(folder: Path) -> dict[str, Any]:
-    """Record that `hand_over` wrote. The job number goes to commands of the batch system, so it has to be a number."""
+    """Record that `_hand_over` wrote. The job number goes to commands of the batch system, so it has to be a number."""
     content = files.read_json(folder / "batch.json")
     if not isinstance(content, dict) or not re.fullmatch(r"[0-9]+", str(content.get("job"))):
         raise LogError(f"{folder / 'batch.json'} has no ID of a submitted job.")

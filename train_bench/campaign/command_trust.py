@@ -14,10 +14,9 @@ from typing import Any
 from train_bench.campaign.opened import Campaign
 from train_bench.core import begun_plans, files
 from train_bench.core.job import Command, Job, plan_digest
-from train_bench.energy import meter
+from train_bench.energy.meter import IDLE_SECONDS
 from train_bench.errors import RequestError
 from train_bench.observers.tracking import NONE
-from train_bench.plan.plan import as_json
 from train_bench.plan.run_config import TRAITS
 
 HARMLESS = ("name", "nodes", "nproc_per_node", "threads_per_rank")
@@ -27,7 +26,7 @@ HARMLESS = ("name", "nodes", "nproc_per_node", "threads_per_rank")
 def note(campaign: Campaign) -> None:
     """Remember the plan of a campaign that this user begins, if it has external effects or a benchmark outside of
     train_bench. Where it cannot be remembered, resuming requires trust."""
-    digest = plan_digest(as_json(campaign.plan))
+    digest = plan_digest(campaign.content)
     if external_effects(campaign):
         begun_plans.remember(begun_plans.TRUSTED, digest)
     if campaign.first.reference_folder is not None:
@@ -112,11 +111,11 @@ def _refuse_untrusted(work: str, effects: Sequence[str], folder: Path, remedy: s
 
 def _energy_effects(campaign: Campaign) -> list[str]:
     """Energy command, and an idle measurement that takes longer than the default."""
-    wished = meter.parse_options(campaign.plan.request)
+    wished = campaign.energy
     if wished is None:
         return []
     effects = [] if wished.command is None else [f"energy_command={wished.command}"]
-    if wished.idle_seconds > meter.IDLE_SECONDS:
+    if wished.idle_seconds > IDLE_SECONDS:
         effects.append(f"energy_idle='{wished.idle_seconds:g} s'")
     return effects
 

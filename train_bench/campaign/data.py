@@ -15,7 +15,7 @@ from train_bench.errors import RequestError
 def refuse_missing(campaign: Campaign) -> None:
     """Raise `RequestError` if the data are not here. For a plan of somebody else's, which does not decide where this
     host writes."""
-    folder = _folder(campaign)
+    folder = campaign.data_dir
     if campaign.program is None and not folder.is_dir():
         variant = campaign.plan.variant
         raise RequestError(
@@ -26,7 +26,7 @@ def refuse_missing(campaign: Campaign) -> None:
 
 def unprepared(campaign: Campaign) -> Iterator[str]:
     """Data that are not prepared and whose preparation needs the data set as it is distributed."""
-    folder, variant = _folder(campaign), campaign.plan.variant
+    folder, variant = campaign.data_dir, campaign.plan.variant
     origin = None if campaign.program is not None else campaign.benchmark.distributed_data()
     if origin is not None and not campaign.has_data:
         yield (
@@ -41,15 +41,11 @@ def prepare(campaign: Campaign, source: Path | None = None) -> None:
     want the same data, one prepares them and the others wait."""
     if campaign.program is not None:
         return
-    folder = _folder(campaign)
+    folder = campaign.data_dir
     if not folder.is_dir():
         files.refuse_unwritable(folder, "data_dir")
     with lock.alone(folder):
-        campaign.prepare_data(folder, source)
-
-
-def _folder(campaign: Campaign) -> Path:
-    return Path(str(campaign.first.config.get("data_dir")))
+        campaign.data_preparation(campaign.benchmark, folder, source)
 
 
 def _words(variant: str, folder: Path) -> str:

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from train_bench.campaign.opened import Campaign
 from train_bench.core.job import Job
-from train_bench.energy.meter import Meter, parse_options
+from train_bench.energy.meter import Meter
 from train_bench.logs.log import read
 
 
 def meter(campaign: Campaign, say: Callable[[str], None], *, host: int = 0) -> Meter:
     """Energy meter of this host. If a launcher starts ranks on hosts that nobody joins by hand, there is none,
     because the others would be missing."""
-    wished, job = parse_options(campaign.plan.request), campaign.first
+    wished, job = campaign.energy, campaign.first
     options = job.launcher_config
     at_once = (
         1 if options.get("array") else options.get("parallel") or 1

@@ -16,16 +16,17 @@ from train_bench.campaign.failures import failed_runs
 from train_bench.core import begun_plans, files, plugins
 from train_bench.core.job import OF_ONE_JOB, WEIGHTS, Command, Job
 from train_bench.core.secret_filter import refuse_secrets
+from train_bench.energy.meter import EnergyOptions, parse_options
 from train_bench.errors import RequestError
 from train_bench.judge import rcp
 from train_bench.launcher import Batch, Launcher, LauncherConfig
 from train_bench.plan import command, discover, interpreter
-from train_bench.plan.plan import Plan, as_json, from_json, jobs_to_do, make_plan
+from train_bench.plan.plan import Plan, as_json, from_json, make_plan
 from train_bench.plan.provenance import Provenance, ran_with
 from train_bench.plan.request import Request
 from train_bench.rules import ruleset
 from train_bench.rules.ruleset import BenchmarkRules
-from train_bench.task import BenchmarkConfig
+from train_bench.task import BenchmarkConfig, Prepare
 
 WRITTEN = ("ranks", "attempts", "power", "checkpoints", WEIGHTS)
 """Folders of a campaign in which it writes."""
@@ -155,23 +156,41 @@ class Campaign:
         """True for a launcher that came with train_bench."""
         return plugins.launchers()[self.plan.launcher].shipped
 
-    def prepare_data(self, folder: Path, source: Path | None) -> None:
-        """Prepare the data of the reference in a folder. Imports what its data code needs."""
-        discover.prepare(self.plan.reference)(self.benchmark, folder, source)
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """Content of its `plan.json`."""
+        return as_json(self.plan)
+
+    @cached_property
+    def energy(self) -> EnergyOptions | None:
+        """The energy measurement that was requested; None without one."""
+        return parse_options(self.plan.request)
+
+    @property
+    def data_dir(self) -> Path:
+        """Folder of its data."""
+        return Path(str(self.first.config.get("data_dir")))
 
     @property
     def has_data(self) -> bool:
         """True for data that are completely prepared."""
-        return discover.has_data(Path(str(self.first.config["data_dir"])))
+        return discover.has_data(self.data_dir)
 
     @property
     def data_in_cache(self) -> bool:
         """True for data in the user's own cache folder."""
-        return Path(str(self.first.config["data_dir"])).is_relative_to(discover.cache().resolve())
+        return self.data_dir.is_relative_to(discover.cache().resolve())
+
+    @property
+    def data_preparation(self) -> Prepare:
+        """The data preparation of its reference. Imports what its data code needs."""
+        return discover.prepare(self.plan.reference)
 
     def pending(self, *, retry_failed: bool) -> tuple[Job, ...]:
         """Runs without a result, and the failed ones if they are to be repeated."""
-        return jobs_to_do(self.jobs, retry_failed=retry_failed, failed=failed_runs(self.jobs))
+        failed = failed_runs(self.jobs)
+        again = failed if retry_failed else ()
+        return tuple(job for job in self.jobs if not job.result_file.exists() or job.index in again)
 
     def with_job(self, job: Job) -> Campaign:
         """The campaign with this one run."""
@@ -179,7 +198,7 @@ class Campaign:
 
     def write(self) -> None:
         """Write the plan."""
-        files.write_json(self.folder / "plan.json", as_json(self.plan))
+        files.write_json(self.folder / "plan.json", self.content)
 
 
 def problems(campaign: Campaign) -> Iterator[str]:

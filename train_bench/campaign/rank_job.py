@@ -13,12 +13,11 @@ from typing import Any
 from train_bench.campaign import refusals
 from train_bench.campaign.failures import deaths
 from train_bench.campaign.opened import Campaign
-from train_bench.core import files, rank_messages
+from train_bench.core import rank_messages
 from train_bench.core.job import Job
 from train_bench.errors import LaunchError, RequestError
 from train_bench.observers.limits import RunWatchdog
 from train_bench.plan import process
-from train_bench.plan.plan import as_json
 
 
 def refuse(campaign: Campaign, work: str) -> None:
@@ -50,7 +49,7 @@ def carry_out(campaign: Campaign, work: str, options: Mapping[str, Any], folder:
     job = replace(first, folder=folder.resolve(), index=0, work=work, work_options=options)
     shutil.rmtree(job.ranks_folder, ignore_errors=True)
     rank_messages.make_token(job.ranks_folder)
-    files.write_json(job.folder / "plan.json", as_json(campaign.with_job(job).plan))
+    campaign.with_job(job).write()
     launcher = campaign.launcher
     ended = process.carry_out(
         launcher.launch(job, process.rank_argv(job)), job.ranks_folder, RunWatchdog(job).tick, name=work

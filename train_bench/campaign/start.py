@@ -19,7 +19,6 @@ from train_bench.judge.checks.campaign_checks import differences
 from train_bench.observers.observer import Observer, Observers
 from train_bench.observers.terminal import Terminal, sweep_job
 from train_bench.observers.tracking import NONE, Tracking, named, places
-from train_bench.plan.plan import as_json
 from train_bench.plan.provenance import ran_with
 from train_bench.plan.request import Request
 from train_bench.plan.run_config import OnFailure, OnViolation
@@ -37,7 +36,7 @@ def carry_out(request: Request, say: Say, warn: Say, *, reference_runs: bool = F
     campaign = _begun(request, warn, reference_runs=reference_runs)
     queue = campaign.queue
     if queue is not None and not queue.inside(os.environ):
-        return _submit(campaign, request, say)
+        return campaign.folder if batch_queue.carry_out(campaign, request.config, say) else None
     say(f"{len(campaign.jobs)} run(s) of {campaign.plan.variant} in {campaign.folder}")
     for place in tracking_places(campaign):
         say(place)
@@ -48,25 +47,6 @@ def carry_out(request: Request, say: Say, warn: Say, *, reference_runs: bool = F
     for place in tracking_places(campaign):
         say(place)
     return campaign.folder if request.config.only is None else None
-
-
-def _submit(campaign: Campaign, request: Request, say: Say) -> Path | None:
-    """Submit the missing runs to the queue of the launcher; returns the folder once they have ended, None if the user
-    does not wait for that."""
-    config, queue, folder = request.config, campaign.queue, campaign.folder
-    assert queue is not None
-    jobs = campaign.pending(retry_failed=config.retry_failed)
-    if jobs:
-        batch_queue.refuse_under_way(queue, folder)
-        options = [f"{name}={getattr(config, name).value}" for name in ("on_failure", "on_violation")]
-        options += ["retry_failed=true"] * config.retry_failed
-        options += ["trust=true"]  # by who submits them; nodes may not know it
-        batch_queue.hand_over(queue, jobs, options, say)
-        if not queue.wait:
-            return None
-        batch_queue.wait(queue, folder, say)
-        batch_queue.settle(queue, folder)
-    return folder
 
 
 def tracking_places(campaign: Campaign) -> list[str]:
@@ -155,7 +135,7 @@ def _observers(campaign: Campaign, *, only: Sequence[int] | None, side: str = ""
         Tracking(
             name,
             campaign.jobs,
-            as_json(campaign.plan) | {"jobs": len(campaign.jobs)},
+            campaign.content | {"jobs": len(campaign.jobs)},
             rcp_folders=campaign.rcp_folders,
             online=asked["tracking_online"],
             limit_seconds=asked["tracking_limit_seconds"],

@@ -169,9 +169,3 @@ def _folder(asked: Asked) -> Path:
         return files.own_path(asked.options.output).resolve()
     stamp = asked.provenance.now.strftime("%Y%m%dT%H%M%SZ")
     return Path(f"results/{stamp}_{asked.config.benchmark}_{asked.options.launcher.name}").resolve()
-
-
-def jobs_to_do(jobs: Sequence[Job], *, retry_failed: bool, failed: Sequence[int]) -> tuple[Job, ...]:
-    """The jobs of a campaign that have no result yet, and the failed ones if they are to be repeated."""
-    again = set(failed) if retry_failed else set()
-    return tuple(job for job in jobs if not job.result_file.exists() or job.index in again)

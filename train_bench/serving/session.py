@@ -19,7 +19,7 @@ from train_bench.campaign.opened import Campaign
 from train_bench.core import files, software
 from train_bench.core.escape import plain
 from train_bench.core.job import Device, Job, Precision
-from train_bench.energy.meter import EnergyOptions, Meter, parse_options
+from train_bench.energy.meter import EnergyOptions, Meter
 from train_bench.errors import RequestError
 from train_bench.judge.checks.samples import COMMON_BOUND
 from train_bench.judge.checks.verified import path_of, verification_of
@@ -173,7 +173,7 @@ def _energy_options(
 ) -> EnergyOptions | None:
     """Energy options of the campaign on this host; None for a command, which is the meter of the host that it names, if
     the campaign was trained elsewhere."""
-    options = parse_options(campaign.plan.request)
+    options = campaign.energy
     if options is None or trained_on in (here, None):
         return options
     if options.command is not None:
