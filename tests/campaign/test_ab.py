@@ -8,6 +8,7 @@ import pytest
 from tests.command_line import typed
 from tests.fake_campaigns import Diary, FakeLauncher, begin, judged, make, open_plan
 from train_bench.campaign import ab, runner
+from train_bench.campaign.failures import pending
 from train_bench.campaign.opened import Campaign
 from train_bench.errors import LaunchError, RequestError
 
@@ -37,7 +38,7 @@ def pair(tmp_path):
 
 def take_turns(plans, book, launchers=None):
     launchers = launchers or [FakeLauncher()] * 2
-    todo = [Campaign.of(plan).pending(retry_failed=True) for plan in plans]
+    todo = [pending(plan.jobs, retry_failed=True) for plan in plans]
     campaigns = [
         runner.run_each(replace(Campaign.of(plan), launcher=launcher), Sided(book, side), retry_failed=True)
         for plan, launcher, side in zip(plans, launchers, ab.SIDES, strict=True)

@@ -13,8 +13,7 @@ import pytest
 
 from tests.command_line import train_bench
 from tests.fake_campaigns import Diary, FakeLauncher, judged, run_all
-from train_bench.campaign import batch_queue, lock
-from train_bench.campaign.opened import Campaign
+from train_bench.campaign import batch_queue, lock, runner
 from train_bench.errors import RequestError
 from train_bench.launcher import BatchTask
 
@@ -122,7 +121,7 @@ def test_runs_that_others_carry_out_do_not_keep_the_rest_from_being_run(begun):
 def test_what_was_finished_while_the_lock_was_awaited_is_not_run_again(whole, monkeypatch):
     before = whole.jobs[0].result_file.read_bytes()
     answers = [whole.jobs, ()]  # what was to do before and after the locks were taken
-    monkeypatch.setattr(Campaign, "pending", lambda campaign, retry_failed: answers.pop(0))
+    monkeypatch.setattr(runner, "pending", lambda jobs, retry_failed: answers.pop(0))
     run(whole)
     assert whole.jobs[0].result_file.read_bytes() == before
 

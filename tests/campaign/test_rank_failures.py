@@ -14,7 +14,7 @@ import pytest
 
 from tests.command_line import processes, wait_for
 from tests.fake_campaigns import Diary, begin, make, run_all
-from train_bench.campaign import data, runner
+from train_bench.campaign import data, one_run
 from train_bench.campaign.opened import Campaign
 from train_bench.errors import LaunchError
 from train_bench.launcher import Launch
@@ -103,7 +103,7 @@ def test_a_launcher_that_waits_for_missing_ranks_fails_before_the_clock_within_t
         """The limit is over when two have come, however slowly they did."""
         return 501.0 if arrived.exists() and len(list(arrived.iterdir())) == 2 else 0.0
 
-    monkeypatch.setattr(runner, "RunWatchdog", functools.partial(RunWatchdog, clock=clock))
+    monkeypatch.setattr(one_run, "RunWatchdog", functools.partial(RunWatchdog, clock=clock))
     sentence = run(plan, worlds(0, 1, size=4))
     host = os.uname().nodename
     reason = f"4 ranks were requested, but only 2 started within 500 s (start_limit_seconds): 2 on {host}"

@@ -18,6 +18,7 @@ from tests.fake_campaigns import Diary, FakeLauncher, begin, judged, make, open_
 from tests.sandbox import ROOT
 from tests.selection import others_in_full
 from train_bench.campaign import data, follower
+from train_bench.campaign.failures import pending
 from train_bench.campaign.follower import Follower
 from train_bench.campaign.opened import Campaign
 from train_bench.core import files, software
@@ -142,7 +143,7 @@ def test_a_run_that_is_over_its_budget_is_ended_and_counts_as_one_that_did_not_c
     assert (
         "a time limit, minutes > 0.02; it stopped 1 of them (index 2), counted as not converged." in warning
     )
-    assert Campaign.of(plan).pending(retry_failed=True) == ()
+    assert pending(plan.jobs, retry_failed=True) == ()
 
 
 def test_two_runs_that_their_budget_ends_leave_no_score(tmp_path):

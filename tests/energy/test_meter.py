@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,7 +20,7 @@ from tests.command_line import wait_for
 from tests.energy.trees import Tree, lives, put
 from tests.fake_campaigns import Diary, FakeLauncher, begin, judged, make, open_plan, run_all
 from tests.sandbox import ROOT
-from train_bench.campaign import command_trust, metering
+from train_bench.campaign import command_trust, metering, one_run
 from train_bench.campaign.opened import Campaign
 from train_bench.energy import counters, meter, readings, sampler
 from train_bench.energy.meter import Meter, parse_options
@@ -386,15 +387,18 @@ def test_a_campaign_without_the_option_measures_nothing():
 def test_a_campaign_that_measures_is_scored_with_its_energy(tree, tmp_path, monkeypatch):
     times = []
 
-    def counting(job):
+    carry_out = one_run.carry_out
+
+    def counting(campaign, job, *others, **options):
         """While the sampler is there, however quick the fake rank was."""
+        ran = carry_out(campaign, job, *others, **options)
         further(job, 1)
         times.append(now_ms())
         moved(job)
         times.append(now_ms())
-        return times
+        return replace(ran, started_ms=times[0], stopped_ms=times[1])
 
-    monkeypatch.setattr(metering, "timed", counting)  # the fake rank's is not ours
+    monkeypatch.setattr(one_run, "carry_out", counting)  # the clock of the fake rank is not ours
     plan = make(f"output={tmp_path / 'campaign'}", "seed=1", "runs=1", "energy=auto", "energy_idle='40 W'")
     begin(plan)
     plan = open_plan(tmp_path / "campaign")

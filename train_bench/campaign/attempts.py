@@ -15,6 +15,7 @@ from typing import Any
 from train_bench.core import files
 from train_bench.core.job import Job
 from train_bench.core.secret_filter import redacted
+from train_bench.energy.meter import discard_readings
 from train_bench.judge.checks.campaign_checks import DIED, FINISHED, INTERRUPTED
 from train_bench.plan.provenance import ran_with
 
@@ -48,6 +49,18 @@ def attempt(
         path,
         state | {"ended": _now(), "outcome": outcome, "deaths": [*map(redacted, died)]} | dict(witnessed()),
     )
+
+
+def archive(job: Job) -> None:
+    """Archive the logs of an earlier attempt at a run that is about to be repeated, under `failed/`."""
+    discard_readings(job)
+    for log in (job.result_file, job.partial_log):
+        if log.exists():
+            folder = job.folder / "failed"
+            folder.mkdir(exist_ok=True)
+            attempt = len(list(folder.glob(f"result_{job.index}_*.txt"))) + 1
+            log.rename(folder / f"result_{job.index}_{attempt}.txt")
+            (job.folder / f"record_{job.index}.json").unlink(missing_ok=True)
 
 
 def _numbers(folder: Path) -> Iterator[tuple[int, int]]:

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from train_bench.campaign.failures import pending
 from train_bench.campaign.opened import Campaign
 from train_bench.core import files
 from train_bench.core.job import Job
@@ -47,14 +48,14 @@ def carry_out(campaign: Campaign, config: RunConfig, tell: Callable[[str], None]
     ended, False if the user does not wait for that."""
     queue, folder = campaign.queue, campaign.folder
     assert queue is not None
-    jobs = campaign.pending(retry_failed=config.retry_failed)
-    if not jobs:
-        return True
-    refuse_under_way(queue, folder)
     overrides = [f"{name}={getattr(config, name).value}" for name in ("on_failure", "on_violation")]
     overrides += ["retry_failed=true"] * config.retry_failed
     overrides += ["trust=true"]  # by who submits them; nodes may not know it
-    argv = run_argv(jobs, overrides)
+    argv = run_argv(folder, overrides)
+    jobs = pending(campaign.jobs, retry_failed=config.retry_failed)
+    if not jobs:
+        return True
+    refuse_under_way(queue, folder)
     _hand_over(queue, jobs, argv, tell)
     if queue.wait:
         wait(queue, folder, tell)
@@ -75,9 +76,9 @@ def _hand_over(batch: Batch, jobs: Sequence[Job], argv: tuple[str, ...], tell: C
     tell(f"job {settling} judges them afterwards; at any time: train-bench settle {folder}")
 
 
-def run_argv(jobs: Sequence[Job], overrides: Sequence[str]) -> tuple[str, ...]:
-    """Command that continues the campaign of `jobs` inside the batch job."""
-    return (*PROGRAM, "run", with_folder("resume", jobs[0].folder), *overrides)
+def run_argv(folder: Path, overrides: Sequence[str]) -> tuple[str, ...]:
+    """Command that continues the campaign in `folder` inside the batch job."""
+    return (*PROGRAM, "run", with_folder("resume", folder), *overrides)
 
 
 def was_submitted(folder: Path) -> bool:

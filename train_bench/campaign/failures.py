@@ -45,6 +45,13 @@ def deaths(
     return killed or (*beyond, *of_ranks) or reported or (Death(rank=None, how=how),)
 
 
+def pending(jobs: Sequence[Job], *, retry_failed: bool) -> tuple[Job, ...]:
+    """Runs without a result, and the failed ones if they are to be repeated."""
+    failed = failed_runs(jobs)
+    again = failed if retry_failed else ()
+    return tuple(job for job in jobs if not job.result_file.exists() or job.index in again)
+
+
 def failed_runs(jobs: Sequence[Job]) -> tuple[int, ...]:
     """Indices of the runs whose processes died. One ended by its budget is not among them: it would be ended again."""
     failed = []

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from train_bench.campaign import command_trust, data, hosts, lock, metering, refusals, runner
+from train_bench.campaign import command_trust, data, hosts, lock, metering, refusals
 from train_bench.campaign.failures import deaths
 from train_bench.campaign.opened import Campaign
 from train_bench.core import files, host_clocks
@@ -21,6 +21,7 @@ from train_bench.energy.meter import Meter
 from train_bench.errors import LaunchError, LogError, RequestError, UnknownName
 from train_bench.launcher import Death, Launcher, LauncherConfig
 from train_bench.observers.limits import RunWatchdog
+from train_bench.own_trainer import leftovers
 from train_bench.plan import process
 
 TRUST = "trust=true"
@@ -184,7 +185,7 @@ def _carry_out(job: Job, launcher: Launcher, host: int, said: Mapping[str, Any])
         hosts.report(job, host, [Death(rank=None, how=f"host {host} was interrupted by its user")])
         raise
     finally:
-        runner.end_leftovers(job)
+        leftovers.end(job)
     died = () if over() else deaths(job, launcher, ended, (), whole=True)
     died = tuple(_on(host, death) for death in died)
     hosts.report(job, host, died)

@@ -32,8 +32,7 @@ def timed(job: Job) -> tuple[int | None, int | None]:
     """Start and stop of the clock of a run, in milliseconds since the epoch."""
     for path in (job.result_file, job.partial_log, job.result_file):  # it may be given its name just now
         if path.is_file():
-            first: dict[str, int] = {}
-            for event in read(path).events:
-                first.setdefault(event.key, event.time_ms)
-            return first.get("run_start"), first.get("run_stop")
+            events = read(path).events
+            start, stop = events.first("run_start"), events.first("run_stop")
+            return start and start.time_ms, stop and stop.time_ms
     return None, None

@@ -12,7 +12,6 @@ from typing import Any
 import cattrs
 
 from train_bench import __version__
-from train_bench.campaign.failures import failed_runs
 from train_bench.core import begun_plans, files, plugins
 from train_bench.core.job import OF_ONE_JOB, WEIGHTS, Command, Job
 from train_bench.core.secret_filter import refuse_secrets
@@ -185,12 +184,6 @@ class Campaign:
     def data_preparation(self) -> Prepare:
         """The data preparation of its reference. Imports what its data code needs."""
         return discover.prepare(self.plan.reference)
-
-    def pending(self, *, retry_failed: bool) -> tuple[Job, ...]:
-        """Runs without a result, and the failed ones if they are to be repeated."""
-        failed = failed_runs(self.jobs)
-        again = failed if retry_failed else ()
-        return tuple(job for job in self.jobs if not job.result_file.exists() or job.index in again)
 
     def with_job(self, job: Job) -> Campaign:
         """The campaign with this one run."""

@@ -9,9 +9,16 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+from train_bench.core.job import Job
 from train_bench.own_trainer.job import VARIABLE
 
 PROC = Path("/proc")
+
+
+def end(job: Job) -> None:
+    """End processes that the command of a job started on this host and whose own terminator was killed."""
+    if job.command is not None:
+        kill(str(job.ranks_folder / "job_"))
 
 
 def kill(job_files: str) -> None:

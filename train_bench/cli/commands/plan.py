@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -19,7 +18,6 @@ from train_bench.cli.exit_codes import VALID
 from train_bench.core.job import Job
 from train_bench.errors import RequestError
 from train_bench.plan import discover, earlier
-from train_bench.plan.plan import as_json
 from train_bench.plan.process import rank_argv
 from train_bench.plan.request import Request
 from train_bench.report import dry as dry_report
@@ -58,13 +56,12 @@ def _as_json(campaign: Campaign) -> dict[str, Any]:
     """A plan as `plan --json` prints it: what will be written, and what a reader wants to know besides."""
     jobs, job, queue = campaign.jobs, campaign.first, campaign.queue
     launches = [campaign.launcher.launch(one, rank_argv(one)) for one in jobs]
-    files = queue.submission(jobs, batch_queue.run_argv(jobs, [])).files if queue else {}
-    written: dict[str, Any] = json.loads(json.dumps(as_json(campaign.plan)))
-    data = Path(str(job.config["data_dir"]))
+    files = queue.submission(jobs, batch_queue.run_argv(campaign.folder, [])).files if queue else {}
+    written: dict[str, Any] = json.loads(json.dumps(campaign.content))
     return written | {
         "about": discover.about(campaign.plan.variant),
         "target": str(campaign.rules.target),
-        "data": f"{data} ({'prepared' if discover.has_data(data) else 'not prepared'})",
+        "data": f"{campaign.data_dir} ({'prepared' if campaign.has_data else 'not prepared'})",
         "time": earlier.time_of_a_run(written, job.folder) or FIRST_OF_ITS_KIND,
         "folder": str(job.folder),
         "commands": [

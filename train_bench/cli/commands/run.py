@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from train_bench.campaign import ab, finish, start
+from train_bench.campaign.failures import pending
 from train_bench.campaign.machine_history import machine_history
 from train_bench.cli import composing
 from train_bench.cli.composing import Answer
@@ -60,7 +61,7 @@ def _pair(request: Request) -> tuple[Path, ...]:
         say(place)
     todo, turns = [], []
     for side, campaign in zip(ab.SIDES, (a, b), strict=True):
-        todo.append(campaign.pending(retry_failed=request.config.retry_failed))
+        todo.append(pending(campaign.jobs, retry_failed=request.config.retry_failed))
         turns.append(start.each_run(campaign, request, say, side=f"{side}: "))
     ab.take_turns(todo, turns, folder)
     return ab.folders(folder)
