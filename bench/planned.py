@@ -46,7 +46,8 @@ def plan_of(config: Any, variant: str) -> Plan:
         variant=variant,
         cache=discover.cache(),
     )
-    return make_plan(config, ruleset.load(config.benchmark.ruleset), provenance, reference_runs=False)
+    rules = ruleset.load(config.benchmark.ruleset).benchmark(config.benchmark.benchmark)
+    return make_plan(config, rules, provenance, reference_runs=False)
 
 
 def first(evaluations: int) -> Callable[[EvalSchedule], EvalSchedule]:

@@ -23,7 +23,7 @@ from omegaconf import OmegaConf
 import train_bench.references
 from tests.sandbox import ROOT
 from train_bench import __version__
-from train_bench.campaign import runner, start
+from train_bench.campaign import refusals, runner
 from train_bench.campaign.opened import Campaign
 from train_bench.cli import program
 from train_bench.core import files, plugins, software
@@ -66,7 +66,7 @@ def make(*overrides, reference_runs=False, to_be_run=True):
         variant="resnet_mini",
         cache=Path("/proc/nowhere"),  # where root cannot write either: who prepares data says where
     )
-    rules = ruleset.load(run_config.benchmark.ruleset)
+    rules = ruleset.load(run_config.benchmark.ruleset).benchmark(run_config.benchmark.benchmark)
     return make_plan(run_config, rules, provenance, reference_runs=reference_runs, to_be_run=to_be_run)
 
 
@@ -140,7 +140,9 @@ def begun(tmp_path):
 
 def begin(plan):
     """Write a plan into its folder, as a campaign that begins does."""
-    start.write_plan(Campaign.of(plan))
+    campaign = Campaign.of(plan)
+    refusals.refuse(campaign, [refusals.folder])
+    campaign.write()
 
 
 def open_plan(folder):

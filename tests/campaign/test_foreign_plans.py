@@ -9,7 +9,8 @@ import pytest
 
 from tests.command_line import typed
 from tests.fake_campaigns import begin, make, open_plan
-from train_bench.campaign import command_trust, data, refusals, start
+from train_bench.campaign import begin as beginning
+from train_bench.campaign import command_trust, data, refusals
 from train_bench.campaign.join import take_part
 from train_bench.campaign.opened import Campaign
 from train_bench.cli.commands import verify
@@ -18,7 +19,8 @@ from train_bench.core.job import Job
 from train_bench.errors import RequestError
 from train_bench.launcher import Launch
 from train_bench.plan import discover, process
-from train_bench.plan.run_config import TRAITS
+from train_bench.plan.request import Request
+from train_bench.plan.run_config import TRAITS, RunConfig
 
 
 def changed(folder, change):
@@ -27,6 +29,12 @@ def changed(folder, change):
     plan = json.loads(path.read_text())
     change(plan)
     path.write_text(json.dumps(plan))
+
+
+def resume(folder, *, trusted):
+    """Resume the campaign in a folder, as `run resume=DIR trust=BOOL` does."""
+    request = Request(config=RunConfig(trust=trusted), variant="", overrides=())
+    return beginning.resume(request, folder, warn=lambda text: None)
 
 
 def set_in_jobs(**fields):
@@ -146,11 +154,11 @@ def of_launcher(name, **options):
 def test_what_reaches_beyond_this_process_is_shown_and_needs_trust(begun, monkeypatch, change, shown):
     folder = begun.jobs[0].folder
     changed(folder, change)
-    monkeypatch.setattr(refusals, "TO_CONTINUE", ())
+    monkeypatch.setattr(refusals, "TO_RESUME", ())
     with pytest.raises(RequestError, match=f"{shown}.*Add trust=true"):
-        start.reopen(folder, trusted=False, warn=lambda text: None)
-    start.reopen(folder, trusted=True, warn=lambda text: None)
-    start.reopen(folder, trusted=False, warn=lambda text: None)  # it is remembered
+        resume(folder, trusted=False)
+    resume(folder, trusted=True)
+    resume(folder, trusted=False)  # it is remembered
 
 
 @pytest.mark.parametrize("name", [name for name, traits in TRAITS.items() if traits.program])
@@ -163,9 +171,9 @@ def test_every_option_that_names_a_program_needs_trust(begun, monkeypatch, name)
         plan["request"]["energy"] = "auto"
 
     changed(begun.jobs[0].folder, name_a_program)
-    monkeypatch.setattr(refusals, "TO_CONTINUE", ())
+    monkeypatch.setattr(refusals, "TO_RESUME", ())
     with pytest.raises(RequestError, match=r"nc evil.*Add trust=true"):
-        start.reopen(begun.jobs[0].folder, trusted=False, warn=lambda text: None)
+        resume(begun.jobs[0].folder, trusted=False)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +189,7 @@ def test_a_plan_whose_later_run_does_more_than_the_first_is_refused(begun, chang
     folder = begun.jobs[0].folder
     changed(folder, lambda plan: plan["jobs"][-1].update(change))
     with pytest.raises(RequestError, match="another run 4 than run 0, in more than its seed"):
-        start.reopen(folder, trusted=True, warn=lambda text: None)
+        resume(folder, trusted=True)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +203,7 @@ def test_more_processes_or_threads_than_processors_need_trust(begun, change, sho
     folder = begun.jobs[0].folder
     changed(folder, change)
     with pytest.raises(RequestError, match=f"{shown} in each rank .*Add trust=true"):
-        start.reopen(folder, trusted=False, warn=lambda text: None)
+        resume(folder, trusted=False)
 
 
 @pytest.mark.parametrize("verb", ["verify", "serve", "startup"])
@@ -213,7 +221,7 @@ def test_verbs_that_load_weights_start_no_more_than_processors_without_trust(beg
     assert (answer.returncode, answer.stdout) == (2, "")
     assert f"{shown} in each rank" in answer.stderr
     assert f"train-bench run resume={folder} trust=true" in answer.stderr
-    start.reopen(folder, trusted=True, warn=lambda text: None)
+    resume(folder, trusted=True)
     answer = typed(verb, str(folder))
     assert (answer.returncode, "trust=true" in answer.stderr) == (2, False), (
         "there is no result, or there are no data"
@@ -237,7 +245,7 @@ def test_ranks_are_verified_by_a_launcher_of_others_only_if_it_is_named_here(beg
     assert verify.main([str(folder), "launcher=inline"]) == 2
     assert "has no result yet" in capsys.readouterr().err
     with pytest.raises(RequestError, match="launcher=horovod needs Horovod, which is not installed"):
-        start.reopen(folder, trusted=True, warn=lambda text: None)
+        resume(folder, trusted=True)
 
 
 def test_ssh_to_the_hosts_of_a_plan_needs_trust(begun):
@@ -252,8 +260,8 @@ def test_ssh_to_the_hosts_of_a_plan_needs_trust(begun):
 def test_a_campaign_that_this_user_began_goes_on_without_a_question(tmp_path, monkeypatch):
     monkeypatch.setattr(data, "prepare", lambda campaign: None)
     plan = make(f"output={tmp_path / 'c'}", "launcher=torchrun", "launcher.nproc_per_node=2")
-    start.begin(Campaign.of(plan))
-    start.reopen(tmp_path / "c", trusted=False, warn=lambda text: None)
+    beginning.set_up(Campaign.of(plan))
+    resume(tmp_path / "c", trusted=False)
 
 
 def test_a_campaign_of_one_rank_asks_nobody(begun):

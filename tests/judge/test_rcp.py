@@ -262,6 +262,20 @@ def test_accepted_entries_at_the_size_of_a_late_point_pass(mean):
     assert decided.factor == pytest.approx(max(1.0, 161109.33333333334 / mean))
 
 
+@pytest.mark.parametrize("batch_size", [8, 16, 24, 32, 40, 64, 10**9])
+@pytest.mark.parametrize(
+    ("name", "benchmark"),
+    [("training-5.1.0", "llama31_8b"), ("training-4.1.0", "bert"), ("mini-1.0", "resnet_mini")],
+)
+def test_the_lowest_mean_at_a_batch_size_is_the_bound_of_a_verdict(name, benchmark, batch_size):
+    rules = ruleset.load(name).benchmark(benchmark)
+    points = rcp.load(rules, [rcp.SHIPPED])
+    bound = rcp.lowest_mean_at(points, rules, batch_size)
+    assert bound == rcp.verdict(points, rules, batch_size, [1e30] * rules.runs).bound
+    assert (bound is None) == (batch_size == 10**9)
+    assert rcp.lowest_mean_at((), rules, batch_size) is None
+
+
 def test_a_little_faster_is_normalised(ours):
     verdict = judged(ours, [9.9] * 5)
     assert verdict.verdict == "pass"

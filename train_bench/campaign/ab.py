@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from train_bench.campaign import refusals, start
+from train_bench.campaign import begin, refusals
 from train_bench.campaign.opened import Campaign
 from train_bench.core import files
 from train_bench.core.job import Job
@@ -89,9 +89,8 @@ def begin_or_resume(request: Request, warn: Callable[[str], None]) -> tuple[Path
     """Begin two new campaigns, or resume two; returns them and the folder that holds them."""
     config = request.config
     if config.resume is not None:
-        request.refuse_other_overrides()
         folder = files.resolved(Path(config.resume))
-        return folder, [start.reopen(path, trusted=config.trust, warn=warn) for path in folders(folder)]
+        return folder, [begin.resume(request, path, warn) for path in folders(folder)]
     assert request.against is not None
     both = [Campaign.planned(request), Campaign.planned(request.against)]
     refuse(*both)
@@ -100,7 +99,7 @@ def begin_or_resume(request: Request, warn: Callable[[str], None]) -> tuple[Path
     for campaign in sides:
         refusals.refuse(campaign, [_other_machines, *refusals.REFUSALS])
     for campaign in sides:
-        start.begin(campaign)
+        begin.set_up(campaign)
     return folder, sides
 
 

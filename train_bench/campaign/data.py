@@ -45,7 +45,8 @@ def prepare(campaign: Campaign, source: Path | None = None) -> None:
     if not folder.is_dir():
         files.refuse_unwritable(folder, "data_dir")
     with lock.alone(folder):
-        campaign.data_preparation(campaign.benchmark, folder, source)
+        preparation = campaign.data_preparation
+        preparation(campaign.benchmark, folder, source)
 
 
 def _words(variant: str, folder: Path) -> str:

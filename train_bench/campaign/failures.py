@@ -54,21 +54,18 @@ def pending(jobs: Sequence[Job], *, retry_failed: bool) -> tuple[Job, ...]:
 
 def failed_runs(jobs: Sequence[Job]) -> tuple[int, ...]:
     """Indices of the runs whose processes died. One ended by its budget is not among them: it would be ended again."""
-    failed = []
-    for job in jobs:
-        path = exit_file(job.ranks_folder)
-        if path.exists() and _deaths_in(path) and not files.read_json(path).get(BY_BUDGET):
-            failed.append(job.index)
-    return tuple(failed)
+    return tuple(job.index for job in jobs if _has_failed(exit_file(job.ranks_folder)))
 
 
-def _deaths_in(path: Path) -> list[str]:
-    """The `deaths` of an `exit.json`. Raises `LogError` if it has no valid ones."""
+def _has_failed(path: Path) -> bool:
+    """True for an `exit.json` with deaths that no budget has caused. Raises `LogError` if it has no valid ones."""
+    if not path.exists():
+        return False
     content = files.read_json(path)
     deaths = content.get("deaths") if isinstance(content, dict) else None
     if not isinstance(deaths, list):
         raise LogError(f"{path} has no valid deaths of the processes; remove it to continue.")
-    return [str(death) for death in deaths]
+    return bool(deaths) and not content.get(BY_BUDGET)
 
 
 def _all_finished(job: Job) -> bool:

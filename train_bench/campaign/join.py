@@ -45,7 +45,7 @@ def take_part(folder: Path, overrides: Sequence[str], tell: Callable[[str], None
     campaign = Campaign.open(folder)
     host, changes = _which(campaign, [override for override in overrides if override != TRUST])
     command_trust.refuse(campaign, trusted=TRUST in overrides)
-    campaign = Campaign.of(campaign.plan, **changes)
+    campaign = Campaign.of(campaign.plan, changes)
     refusals.refuse(campaign, refusals.TO_CONTINUE)
     with lock.held(folder / "ranks" / f"host_{host}.lock", f"The part of host {host} in {folder}"):
         _prepare_data(campaign)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -42,6 +42,7 @@ class Campaign:
     launcher: Launcher
     queue: Batch | None
     benchmark: BenchmarkConfig
+    known_points: tuple[rcp.Point, ...] | None = None
 
     @classmethod
     def planned(cls, request: Request, *, reference_runs: bool = False, to_be_run: bool = True) -> Campaign:
@@ -53,23 +54,24 @@ class Campaign:
         for word in request.overrides:
             name, _, value = word.partition("=")
             refuse_secrets({name.lstrip("+~"): value})
-        rules = ruleset.load(config.benchmark.ruleset)
-        of_benchmark = rules.benchmark(config.benchmark.benchmark)
+        rules = ruleset.load(config.benchmark.ruleset).benchmark(config.benchmark.benchmark)
+        points = rcp.load(rules, discover.rcp_folders())
         of_user = None if config.command is None else command.words(config.command, Path.cwd())
         if config.python is not None:
             config = replace(config, python=interpreter.resolve(config.python, Path.cwd()))
-        software = ran_with(config.benchmark.reference, of_benchmark.digest, of_user, config.python)
+        software = ran_with(config.benchmark.reference, rules.digest, of_user, config.python)
         provenance = Provenance(
             now=datetime.now(UTC),
             version=__version__,
             revision=software["revision"],
             software=software["software"],
-            points_digest=rcp.digest(rcp.load(of_benchmark, discover.rcp_folders())),
+            points_digest=rcp.digest(points),
             variant=request.variant,
             cache=discover.cache(),
         )
         plan = make_plan(config, rules, provenance, reference_runs=reference_runs, to_be_run=to_be_run)
-        return cls.of(replace(plan, request={**plan.request, "overrides": list(request.overrides)}))
+        plan = replace(plan, request={**plan.request, "overrides": list(request.overrides)})
+        return cls.of(plan, rules=rules, points=points)
 
     @classmethod
     def open(cls, folder: Path) -> Campaign:
@@ -98,21 +100,29 @@ class Campaign:
         return replace(campaign, plan=replace(campaign.plan, jobs=jobs))
 
     @classmethod
-    def of(cls, plan: Plan, **changes: str) -> Campaign:
-        """Campaign of a plan, with the `changes` of one host to the launcher's configuration. Raises `UnknownName` for
-        names that are unknown here."""
+    def of(
+        cls,
+        plan: Plan,
+        changes: Mapping[str, str] | None = None,
+        *,
+        rules: BenchmarkRules | None = None,
+        points: tuple[rcp.Point, ...] | None = None,
+    ) -> Campaign:
+        """Campaign of a plan, with the `changes` of one host to the launcher's configuration, and what is known of it
+        already. Raises `UnknownName` for names that are unknown here."""
         if not plan.jobs:
             raise RequestError("The plan numbers its runs []; they have to be counted from 0.")
         job = plan.jobs[0]
-        options = {**job.launcher_config, **changes}
+        options = {**job.launcher_config, **(changes or {})}
         config = cattrs.structure(options, discover.launcher_config(plan.launcher))
         return cls(
             plan=plan,
-            rules=ruleset.load(plan.ruleset).benchmark(plan.benchmark),
+            rules=rules or ruleset.load(plan.ruleset).benchmark(plan.benchmark),
             launcher_config=config,
             launcher=discover.launcher(config),
             queue=discover.batch(config),
             benchmark=cattrs.structure(job.config, discover.reference_config(plan.reference)),
+            known_points=points,
         )
 
     @property
@@ -143,7 +153,7 @@ class Campaign:
     @cached_property
     def points(self) -> tuple[rcp.Point, ...]:
         """Reference convergence points of its benchmark."""
-        return rcp.load(self.rules, self.rcp_folders)
+        return rcp.load(self.rules, self.rcp_folders) if self.known_points is None else self.known_points
 
     @property
     def reference_is_shipped(self) -> bool:

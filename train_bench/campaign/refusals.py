@@ -11,7 +11,6 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from train_bench.campaign import batch_queue, data
 from train_bench.campaign.opened import Campaign, holds_plan
@@ -22,6 +21,7 @@ from train_bench.launcher import Launch
 from train_bench.observers import tracking
 from train_bench.plan import interpreter
 from train_bench.plan.process import answer
+from train_bench.plan.refusals import sentence_of
 
 DROP = Path("/proc/sys/vm/drop_caches")
 
@@ -64,14 +64,19 @@ def launcher(campaign: Campaign) -> Iterator[str]:
 
 def queue(campaign: Campaign) -> Iterator[str]:
     """A run that would lack in the queue what it was requested with, and a queue that is out of reach from here."""
+    reason = None if campaign.queue is None else campaign.queue.refuse_job(campaign.first)
+    yield from reach(campaign) if reason is None else (reason,)
+
+
+def reach(campaign: Campaign) -> Iterator[str]:
+    """A queue that is out of reach from here."""
     if campaign.queue is not None:
-        reason = campaign.queue.refuse_job(campaign.first)
-        yield from batch_queue.unreachable(campaign.queue) if reason is None else (reason,)
+        yield from batch_queue.unreachable(campaign.queue)
 
 
 def trackers(campaign: Campaign) -> Iterator[str]:
     """Trackers that are unknown or not installed."""
-    yield from _sentence(tracking.named, campaign.plan.request["tracking"])
+    yield from sentence_of(lambda: tracking.named(campaign.plan.request["tracking"]))
 
 
 def folder(campaign: Campaign) -> Iterator[str]:
@@ -81,7 +86,7 @@ def folder(campaign: Campaign) -> Iterator[str]:
 
 def folder_to_begin_in(folder: Path) -> Iterator[str]:
     """Reason that nothing can begin in a folder: it cannot be written, or is not empty."""
-    yield from _sentence(files.refuse_unwritable, folder)
+    yield from sentence_of(lambda: files.refuse_unwritable(folder))
     if folder.is_dir() and any(folder.iterdir()):
         step = f", or continue its campaign with resume={folder}." if holds_plan(folder) else "."
         yield f"The folder {folder} is not empty. Choose another with output=DIR{step}"
@@ -170,6 +175,9 @@ REFUSALS: tuple[Refusal, ...] = (
 TO_CONTINUE: tuple[Refusal, ...] = (packages, launcher)
 """What is asked before one continues, whose folder, data and options are there."""
 
+TO_RESUME: tuple[Refusal, ...] = (*TO_CONTINUE, reach)
+"""What is asked before one is resumed, which may be submitted again."""
+
 
 def refused(campaign: Campaign, checks: Sequence[Refusal] = REFUSALS) -> Iterator[str]:
     """The sentences of all checks."""
@@ -181,14 +189,6 @@ def refuse(campaign: Campaign, checks: Sequence[Refusal] = REFUSALS) -> None:
     """Raise `RequestError` with the first sentence."""
     for sentence in refused(campaign, checks):
         raise RequestError(sentence)
-
-
-def _sentence(check: Callable[[Any], object], value: Any) -> Iterator[str]:
-    """The sentence of a check that raises."""
-    try:
-        check(value)
-    except RequestError as error:
-        yield str(error)
 
 
 def _gpus(python: str) -> int:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from train_bench.campaign import checkpoint_interval, lock
 from train_bench.campaign.opened import Campaign
-from train_bench.core import instruments
+from train_bench.campaign.watching import forecast_observer
 from train_bench.core.job import Job, jobs_of
 from train_bench.errors import LogError, TrainBenchError
 from train_bench.judge import summary
@@ -20,12 +20,9 @@ from train_bench.judge.tree import Judged
 from train_bench.logs import log
 from train_bench.logs.record import RunRecord, read_record
 from train_bench.observers import terminal
-from train_bench.plan import budget, fault_plan
+from train_bench.plan import fault_plan
 from train_bench.report.page.facts import cost_of
 from train_bench.rules.ruleset import BenchmarkRules
-
-if TYPE_CHECKING:
-    from train_bench.observers.forecast import ForecastObserver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,18 +98,6 @@ def scores_as_json(
         "skipped": judged.skipped,
         "summary": None,
     }
-
-
-def forecast_observer(campaign: Campaign, only: Sequence[int] | None = None) -> ForecastObserver | None:
-    """Observer that forecasts the end of a campaign, or of `only` some of its runs, within the budget of each; None
-    where forecasts are not installed."""
-    if instruments.missing("forecast") is not None:
-        return None
-    from train_bench.observers.forecast import ForecastObserver
-
-    limit = budget.of(campaign.first)
-    minutes = None if limit is None else limit.minutes
-    return ForecastObserver(campaign.jobs, campaign.rules, campaign.points, limit_minutes=minutes, only=only)
 
 
 def _record(job: Job, rules: BenchmarkRules) -> RunRecord | None:

@@ -188,7 +188,7 @@ class Campaign:
         self._rules = rules
         self._limit = math.inf if limit_minutes is None else limit_minutes * 60
         self._samples = _expected(points, rules, batch_size)
-        self._bound = rcp.verdict(points, rules, batch_size, [1e30] * rules.runs).bound if points else None
+        self._bound = rcp.lowest_mean_at(points, rules, batch_size)
 
     def new_run(self) -> ObservedRun:
         """Empty record of a run that begins."""

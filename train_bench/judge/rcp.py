@@ -47,6 +47,9 @@ UNKNOWN_BATCH_SIZE = "the batch sizes of the logs differ or are missing"
 # What the official checker counts a run as that did not converge, in any unit.
 FAILED = 1e9
 
+SLOWER_THAN_ANY = 1e30
+"""Mean that passes at any point, in any unit."""
+
 LARGEST_BATCH_SIZE = 2**53
 """Largest batch size of a point."""
 
@@ -363,6 +366,12 @@ def _upper_limit(mean: float, bound: float, *, slower: bool) -> str:
         if slower
         else f"{again}not above {limit}, so not too slow"
     )
+
+
+def lowest_mean_at(points: Sequence[Point], rules: BenchmarkRules, batch_size: int) -> float | None:
+    """Lowest mean at a batch size that passes the test; None without a point that counts at or above it."""
+    counted = points_that_count(points, rules)
+    return _decided(counted, rules, batch_size, SLOWER_THAN_ANY).bound if counted else None
 
 
 def highest_mean_at(points: Sequence[Point], rules: BenchmarkRules, batch_size: int) -> float | None:

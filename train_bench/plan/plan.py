@@ -19,7 +19,7 @@ from train_bench.plan.definition import changes
 from train_bench.plan.provenance import Provenance
 from train_bench.plan.refusals import refuse
 from train_bench.plan.run_config import TRAITS, RunConfig
-from train_bench.rules.ruleset import Ruleset
+from train_bench.rules.ruleset import BenchmarkRules
 
 SILENT_SECONDS = 600.0
 """Time that a rank of a reference may do no step and no collective, unless the user says otherwise."""
@@ -82,7 +82,7 @@ COPIED = sorted(
 
 def make_plan(
     run_config: RunConfig,
-    ruleset: Ruleset,
+    rules: BenchmarkRules,
     provenance: Provenance,
     *,
     reference_runs: bool,
@@ -93,7 +93,6 @@ def make_plan(
 
     Raises `RequestError` where the rules, the launcher or arithmetic forbid the request.
     """
-    rules = ruleset.benchmark(run_config.benchmark.benchmark)
     asked = Asked(run_config, rules, provenance, reference_runs=reference_runs, to_be_run=to_be_run)
     refuse(asked)
     job, config = _job(asked), asked.config
@@ -105,7 +104,7 @@ def make_plan(
         benchmark=config.benchmark,
         variant=provenance.variant,
         reference=config.reference,
-        ruleset=ruleset.name,
+        ruleset=rules.ruleset,
         ruleset_digest=rules.digest,
         points_digest=provenance.points_digest,
         launcher=job.launcher,

@@ -24,9 +24,17 @@ MOST_EVALUATIONS = 100_000
 """More than any benchmark has."""
 
 
+def sentence_of(check: Callable[[], object]) -> Iterator[str]:
+    """The sentence of a check that raises."""
+    try:
+        check()
+    except RequestError as error:
+        yield str(error)
+
+
 def secrets(asked: Asked) -> Iterator[str]:
     """Values that look like secrets, which the plan would publish."""
-    yield from _sentence(lambda: refuse_secrets(asdict(asked.options)))
+    yield from sentence_of(lambda: refuse_secrets(asdict(asked.options)))
 
 
 def division(asked: Asked) -> Iterator[str]:
@@ -231,7 +239,7 @@ def checkpoints(asked: Asked) -> Iterator[str]:
 
 def energy(asked: Asked) -> Iterator[str]:
     """Energy options that cannot be read."""
-    yield from _sentence(lambda: meter.parse_options(asdict(asked.options)))
+    yield from sentence_of(lambda: meter.parse_options(asdict(asked.options)))
 
 
 def evaluations(asked: Asked) -> Iterator[str]:
@@ -281,11 +289,3 @@ def refuse(asked: Asked) -> None:
     for check in PLAN_CHECKS:
         for sentence in check(asked):
             raise RequestError(sentence)
-
-
-def _sentence(check: Callable[[], object]) -> Iterator[str]:
-    """The sentence of a check that raises."""
-    try:
-        check()
-    except RequestError as error:
-        yield str(error)

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from train_bench.campaign import batch_queue, start
+from train_bench.campaign import batch_queue, begin
 from train_bench.campaign.opened import Campaign
 from train_bench.cli import composing, plan_dry
 from train_bench.cli.composing import Answer
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
         if options.dry:
             return Answer(content={"dry": [plan_dry.dry_plan(one, options) for one in both]}, show=_show)
         plans = [_as_json(Campaign.planned(one, to_be_run=False)) for one in both]
-        refused = [*dict.fromkeys(sentence for one in both for sentence in start.refused(one))]
+        refused = [*dict.fromkeys(sentence for one in both for sentence in begin.refused(one))]
         code = RequestError.exit_code if refused else VALID
         return Answer(code=code, content={"plans": plans, "refused": refused}, show=_show)
 

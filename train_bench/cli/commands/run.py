@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from train_bench.campaign import ab, finish, start
+from train_bench.campaign import ab, finish, start, watching
 from train_bench.campaign.failures import pending
 from train_bench.campaign.machine_history import machine_history
 from train_bench.cli import composing
@@ -57,12 +57,12 @@ def _pair(request: Request) -> tuple[Path, ...]:
     """Run two campaigns in turns."""
     folder, (a, b) = ab.begin_or_resume(request, warn)
     say(f"{a.plan.variant} in {a.folder} takes turns with {b.plan.variant} in {b.folder}")
-    for place in (*start.tracking_places(a), *start.tracking_places(b)):
+    for place in (*watching.tracking_places(a), *watching.tracking_places(b)):
         say(place)
     todo, turns = [], []
     for side, campaign in zip(ab.SIDES, (a, b), strict=True):
         todo.append(pending(campaign.jobs, retry_failed=request.config.retry_failed))
-        turns.append(start.each_run(campaign, request, say, side=f"{side}: "))
+        turns.append(watching.each_run(campaign, request, say, side=f"{side}: "))
     ab.take_turns(todo, turns, folder)
     return ab.folders(folder)
 
