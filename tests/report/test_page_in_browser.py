@@ -261,6 +261,15 @@ def test_the_verdicts_are_in_sight_on_a_telephone(visit, nine):
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("width", [1400, 900, 400])
+def test_a_long_sentence_of_the_verdict_leaves_its_numbers_room(visit, campaign, width):
+    seen = visit(campaign, width=width)
+    seen.page.evaluate("document.querySelector('.verdict .note').textContent = 'factor '.repeat(60)")
+    widths = "[...document.querySelectorAll('.verdict dd')].map(one => one.getBoundingClientRect().width)"
+    assert min(seen.page.evaluate(widths)) > 150
+
+
+@pytest.mark.full
 def test_a_table_is_sorted_by_its_headings(visit, nine):
     seen = visit(nine)
     heading = seen.page.locator("#entries th", has_text="Accelerators").first
