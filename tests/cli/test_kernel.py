@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from tests.selection import others_in_full
 from train_bench.cli.verbs import VERBS
 from train_bench.core import instruments
 
@@ -108,7 +109,7 @@ SAID = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("packages", REMOVED)
+@pytest.mark.parametrize("packages", others_in_full(REMOVED, [*SAID]))
 def test_campaigns_are_run_judged_compared_and_shown_without_an_instrument(packages, tmp_path):
     said, codes = without(packages, CAMPAIGNS, tmp_path)
     assert codes == CODES, said
