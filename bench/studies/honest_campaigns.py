@@ -58,7 +58,7 @@ def stretched(log: Path, factor: float, later_ms: float) -> float:
 
 def resample(source: Path, target: Path, rng: random.Random, noise: float) -> Path:
     """A campaign as another one on the same machine would have been."""
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns("ranks", "score.json", "report.html"))
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("score.json", "report.html"))
     plan = json.loads((target / "plan.json").read_text(encoding="utf-8"))
     rules = ruleset.load(plan["ruleset"]).benchmark(plan["benchmark"])
     later_ms = 0.0

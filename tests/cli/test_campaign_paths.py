@@ -75,6 +75,13 @@ def test_without_a_campaign_a_number_is_explained(tmp_path, monkeypatch):
     assert "makes the first" in typed("list", "campaigns").stdout
 
 
+@pytest.mark.parametrize("word", ["\ud800", "a\0b", "loop"])
+def test_what_can_be_no_path_is_refused_by_every_verb_that_takes_some(here, word):
+    (here / "loop").symlink_to("loop")
+    with pytest.raises(RequestError, match="is not a valid path"):
+        campaign_paths.expand(word)
+
+
 def test_a_pattern_of_several_is_no_single_campaign(here):
     with pytest.raises(RequestError, match="matches 2 paths; give one of them"):
         campaign_paths.one("*/[ac]")

@@ -205,6 +205,12 @@ def test_what_can_be_no_path_is_refused_in_a_sentence(tmp_path, name):
     assert files.resolved(tmp_path / "x") == tmp_path / "x"
 
 
+def test_a_link_to_itself_is_no_path(tmp_path):
+    (tmp_path / "round").symlink_to("round")
+    with pytest.raises(RequestError, match="is not a valid path"):
+        files.resolved(tmp_path / "round")
+
+
 @pytest.mark.parametrize("name", ["a\x00b", "\ud800"])
 @pytest.mark.parametrize(
     "words",

@@ -165,8 +165,8 @@ def assert_same_statistics(points, oracle, rules):
     for point, record in zip(points, oracle.rcp_data.values(), strict=True):
         assert point.mean == pytest.approx(record["RCP Mean"], rel=1e-9)
         assert point.deviation == pytest.approx(record["RCP Stdev"], rel=1e-9, abs=1e-12)
-        bound = rcp.lowest_mean(point, point.count - 2 * rules.drop, rules) + rules.rcp_allowance
-        assert max(bound, 0) == pytest.approx(record["Min Epochs"], abs=2e-4)
+        bound = rcp.bound_of_test(point, point.count - 2 * rules.drop, rules)
+        assert max(bound + rules.rcp_allowance, 0) == pytest.approx(record["Min Epochs"], abs=2e-4)
 
 
 def official_files():

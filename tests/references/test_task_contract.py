@@ -24,6 +24,7 @@ from tests.selection import others_in_full
 from train_bench.errors import RequestError
 from train_bench.plan import discover
 from train_bench.progress import Mark
+from train_bench.rules import ruleset
 from train_bench.run.order import order_fingerprint
 from train_bench.run.weights import put_back, write_weights
 from train_bench.task import LearningRates, SamplesTaken
@@ -179,6 +180,8 @@ def test_opening_the_data_announces_their_sizes_and_that_both_sets_differ(mini: 
     assert mini.config.eval_samples == evaluation.samples + evaluation.left_out == facts.eval_samples
     assert facts.fingerprint.files_in_common == 0
     assert facts.fingerprint.samples_in_common <= 0.002 * evaluation.compared
+    rules = ruleset.load("mini-1.0").benchmark(f"{mini.reference}_mini")
+    assert rules.data == {"train": train.digest, "evaluation": evaluation.digest}
     task.close()
 
 

@@ -199,6 +199,7 @@ def test_the_digest_is_the_same_for_the_same_rules(copied):
     [
         ("references/resnet/rules.yaml", "at_least: 0.73", "at_least: 0.74"),
         ("references/resnet/rules.yaml", "exactly: 0.9", "exactly: 0.8"),
+        ("references/resnet/rules.yaml", "train: fb", "train: fa"),
         ("rounds/mini.yaml", "strict: true", "strict: false"),
         ("rounds/mini.yaml", "closed: 30", "closed: 31"),
         ("rounds/mini-1.0/every_log.yaml", "\n- ", "\n\n- "),

@@ -201,6 +201,12 @@ WRONG_FACTS = [
     (f"{OF_A_BENCHMARK}.unit", "hour", "unit is 'hour'; allowed: one of epoch"),
     (f"{OF_A_BENCHMARK}.counted", "hours", "counted is 'hours'"),
     (f"{OF_A_BENCHMARK}.rcp_allowance", -1, "rcp_allowance is '-1'"),
+    (f"{OF_A_BENCHMARK}.data", {"train": "a" * 64}, "data has fields that are missing .*evaluation"),
+    (
+        f"{OF_A_BENCHMARK}.data",
+        {"train": "a" * 64, "evaluation": "A" * 64},
+        "data.evaluation is 'AAA.*a sha256",
+    ),
     (f"{OF_A_BENCHMARK}.target", {}, "at least one metric"),
     (f"{OF_A_BENCHMARK}.target", {"top1": 0.5}, "at_least or at_most"),
     (f"{OF_A_BENCHMARK}.target", {"top1": {"at_least": 24}}, "state best"),

@@ -49,9 +49,7 @@ def _observers(campaign: Campaign, *, only: Sequence[int] | None, side: str = ""
     """All observers of a campaign, or of `only` some of its runs. `side` goes before the lines of one of two
     campaigns."""
     console, asked = make_console(), campaign.plan.request
-    expected = forecast_observer(campaign, only)
-    if (lack := instruments.missing("forecast")) is not None:
-        print_line(console, f"The end of the campaign is not forecast: {lack}")
+    expected = forecast_observer(campaign, only, lacking=lambda lack: print_line(console, lack))
 
     def forecast() -> Forecast | None:
         return None if expected is None else expected.latest
@@ -74,10 +72,15 @@ def _observers(campaign: Campaign, *, only: Sequence[int] | None, side: str = ""
     return Observers([*([] if expected is None else [expected]), terminal, *trackers])
 
 
-def forecast_observer(campaign: Campaign, only: Sequence[int] | None = None) -> ForecastObserver | None:
+def forecast_observer(
+    campaign: Campaign,
+    only: Sequence[int] | None = None,
+    lacking: Callable[[str], None] = lambda _lack: None,
+) -> ForecastObserver | None:
     """Observer that forecasts the end of a campaign, or of `only` some of its runs, within the budget of each; None
-    where forecasts are not installed."""
-    if instruments.missing("forecast") is not None:
+    where forecasts are not installed, after a sentence to `lacking`."""
+    if (lack := instruments.missing("forecast")) is not None:
+        lacking(f"The end of the campaign is not forecast: {lack}")
         return None
     from train_bench.observers.forecast import ForecastObserver
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.campaign import catalogue
+from train_bench.core import files
 from train_bench.errors import RequestError
 from train_bench.judge.locate import campaign_of
 
@@ -23,7 +24,7 @@ def expand(word: str) -> list[Path]:
     """Paths that a word stands for; an existing path is itself, whatever it looks like (a campaign's plan, score,
     record or page is the campaign), and a pattern that matches
     folders stands for these alone: campaigns have pages beside them. Raises `RequestError` for a
-    number without a campaign and for a pattern without a match."""
+    number without a campaign, for a pattern without a match and for an invalid path."""
     if _exists(word):
         return [campaign_of(Path(word))]
     if word == LATEST or re.fullmatch(r"\d+", word, re.ASCII):
@@ -80,8 +81,8 @@ def add_campaign(parser: argparse.ArgumentParser, *, optional: bool = False, wha
 
 def _exists(word: str) -> bool:
     try:
-        return Path(word).exists()
-    except (OSError, ValueError):
+        return files.resolved(Path(word)).exists()
+    except OSError:  # a name that is too long
         return False
 
 

@@ -94,11 +94,11 @@ def own_path(text: str) -> Path:
 
 
 def resolved(path: Path) -> Path:
-    """A user's path without links. Raises `RequestError` for one that is invalid: with a zero byte, or with half of
-    a character."""
+    """A user's path without links. Raises `RequestError` for one that is invalid: with a zero byte, with half of a
+    character, or with a link to itself."""
     try:
         return path.resolve()
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:
         raise RequestError(f"{str(path)!a} is not a valid path ({error}); give another one.") from error
 
 

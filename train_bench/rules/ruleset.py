@@ -73,6 +73,7 @@ class BenchmarkRules:
     rcp_pruned    whether points that their neighbours make superfluous are left out of it
     published     first day of the month in which the results of the round were published; None if they are not
     init_minutes  limit of the initialisation by division
+    data          sha256 of the `train` and the `evaluation` data, where these are always the same; else None
     factor_applied whether a score is scaled by the RCP factor
     strict        a run that breaks a rule invalidates the result instead of counting as the slowest, and
                   checks that official rounds do not have are rules
@@ -96,6 +97,7 @@ class BenchmarkRules:
     rcp_pruned: bool
     published: date | None
     init_minutes: Mapping[str, float]
+    data: Mapping[str, str] | None
     factor_applied: bool
     strict: bool
     fixed_seeds_allowed: bool
@@ -322,6 +324,7 @@ def _benchmark(
         rcp_pruned=table.get("rcp_pruned", True),
         published=_month(table["rounds"][number]["published"]),
         init_minutes=table["rounds"][number]["init_minutes"],
+        data=row.get("data"),
         factor_applied=table["rounds"][number]["factor"] == "applied",
         strict=table["strict"],
         fixed_seeds_allowed=table["fixed_seeds_allowed"],

@@ -5,6 +5,7 @@ benchmarks:
   NAME:                       as its logs spell it
     runs, unit, target, schedule
     drop, counted, rcp_allowance     where they are not 1, epoch_num and 0
+    data: {train: SHA256, evaluation: SHA256}    of data that are always the same, as `data_fingerprint` logs them
     hyperparameters:          those whose values are this benchmark's alone
 hyperparameters:
   KEY: words of `bounds`, and
@@ -32,9 +33,10 @@ from train_bench.rules.rulefile import UniqueKeyLoader
 FILE = "rules.yaml"
 
 FACTS = {"runs", "unit", "target", "schedule"}
-OPTIONAL_FACTS = {"drop", "counted", "rcp_allowance", "hyperparameters"}
+OPTIONAL_FACTS = {"drop", "counted", "rcp_allowance", "data", "hyperparameters"}
 COUNTED = ("epoch_num", "samples_count", "step_num", "train_samples")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 @cache
@@ -107,6 +109,11 @@ def _refuse_values(facts: Mapping[str, Any], where: str) -> None:
         if field in facts and facts[field] not in known:
             raise refused(f"{where}.{field}", facts[field], f"one of {', '.join(known)}")
     number(facts.get("rcp_allowance", 0), f"{where}.rcp_allowance", least=0)
+    if "data" in facts:
+        _refuse_fields(facts["data"], {"train", "evaluation"}, set(), f"{where}.data")
+        for part, value in facts["data"].items():
+            if not isinstance(value, str) or not DIGEST.fullmatch(value):
+                raise refused(f"{where}.data.{part}", value, "a sha256 of 64 hexadecimal digits")
     _refuse_schedule(facts["schedule"], f"{where}.schedule")
 
 

@@ -137,6 +137,25 @@ def test_runs_of_a_campaign_have_the_same_data(folder):
     assert message.startswith("result_3.txt has other data than most runs")
 
 
+@pytest.mark.parametrize("part", ["train", "evaluation"])
+def test_data_that_are_always_the_same_have_the_digests_of_the_rules(folder, part):
+    planned(folder)
+    assert asked(folder, "known_data") == []
+
+    def other(one):
+        if one["key"] == "data_fingerprint":
+            one["value"][part]["digest"] = "c" * 64
+        return one
+
+    for index in range(5):
+        edit_log(folder / f"result_{index}.txt", other)
+    (message,) = asked(folder, "known_data")
+    assert message.startswith("The runs had other data than those of resnet_mini: ")
+    assert "has a digest of cccccccccccc..., and theirs is " in message
+    planned(folder, changes=["benchmark.data.permute_labels=true"])
+    assert asked(folder, "known_data") == []
+
+
 @pytest.mark.parametrize(
     ("hosts", "launcher", "described", "said"),
     [

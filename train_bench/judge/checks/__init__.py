@@ -37,6 +37,7 @@ from train_bench.judge.checks.rates import check_rates
 from train_bench.judge.checks.recorded import (
     check_age,
     check_interpreter,
+    check_known_data,
     check_same_data,
     check_same_host,
     check_sources,
@@ -93,7 +94,6 @@ RUN_CHECKS: tuple[Callable[[EntryCase, RunRecord], Iterable[Finding]], ...] = (
     check_attempt_times,
     check_file_time,
     check_order,
-    check_pause,
     check_life,
     check_kept_weights,
 )
@@ -104,6 +104,7 @@ CAMPAIGN_CHECKS: tuple[Callable[[EntryCase], Iterable[Finding]], ...] = (
     check_loaded_code,
     check_described_system,
     check_declared,
+    check_pause,
     check_changes_since_plan,
     check_left,
     check_sources,
@@ -111,6 +112,7 @@ CAMPAIGN_CHECKS: tuple[Callable[[EntryCase], Iterable[Finding]], ...] = (
     check_interpreter,
     check_threads,
     check_same_data,
+    check_known_data,
     check_same_host,
     check_age,
     check_budget,

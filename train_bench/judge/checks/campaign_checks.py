@@ -130,18 +130,26 @@ def redefined_values(location: Location, rules: BenchmarkRules, changes: Changes
 
 def attempts_at(location: Location, index: int) -> list[Attempt]:
     """Attempts at a run in their order, from a campaign or a package."""
+    return attempts_by_run(location, str(index)).get(index, [])
+
+
+def attempts_by_run(location: Location, only: str = "*") -> dict[int, list[Attempt]]:
+    """Attempts at each run in their order, from a campaign or a package; `only` a run, or all that have some."""
+    found: dict[int, list[Attempt]] = {}
     packaged = location.configuration.get("attempts")
     if isinstance(packaged, Sequence):
-        return [
-            attempt for attempt in packaged if isinstance(attempt, Mapping) and attempt.get("run") == index
-        ]
+        for attempt in packaged:
+            if isinstance(attempt, Mapping) and isinstance(attempt.get("run"), int):
+                found.setdefault(attempt["run"], []).append(attempt)
+        return found
     numbered = {}
     folder = location.folder / "attempts"
-    for path in folder.glob(f"run_{index}_*.json") if folder.is_dir() else ():
-        number = re.fullmatch(rf"run_{index}_(\d+)", path.stem)
-        if number:
-            numbered[int(number[1])] = _read(path)
-    return [numbered[number] for number in sorted(numbered)]
+    for path in folder.glob(f"run_{only}_*.json") if folder.is_dir() else ():
+        if name := re.fullmatch(r"run_(\d{1,9})_(\d{1,9})", path.stem, re.ASCII):
+            numbered[int(name[1]), int(name[2])] = path
+    for (run, _), path in sorted(numbered.items()):
+        found.setdefault(run, []).append(_read(path))
+    return found
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

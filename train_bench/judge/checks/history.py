@@ -6,12 +6,13 @@ Copies, archives and checkouts of a folder set other file times, so that only ti
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from train_bench.judge.checks.campaign_checks import attempts_at
+from train_bench.judge.checks.campaign_checks import attempts_at, attempts_by_run
 from train_bench.judge.checks.case import EntryCase
 from train_bench.judge.checks.observed import CLOCK_SECONDS, number
 from train_bench.judge.checks.planned import mapping
@@ -96,33 +97,28 @@ def check_order(case: EntryCase, record: RunRecord) -> Iterator[Finding]:
         yield finding(record, case.rules, "order", message, value=record.index, grade=REVIEW)
 
 
-def check_pause(case: EntryCase, record: RunRecord) -> Iterator[Finding]:
+def check_pause(case: EntryCase) -> Iterator[Finding]:
     """A run that began long after every earlier attempt of its campaign had ended: what was between is not recorded."""
-    planned, last = case.planned, attempts_at(case.location, record.index)[-1:]
-    if (
-        planned is None
-        or planned.side_by_side
-        or not runs_here(case)
-        or not last
-        or _attempt(last[0]) is None
-    ):
+    planned = case.planned
+    if planned is None or planned.side_by_side or not runs_here(case):
         return
-    times = [
-        one
-        for index in planned.jobs
-        for attempt in attempts_at(case.location, index)
-        if (one := _attempt(attempt)) is not None
-    ]
-    began = _attempt(last[0])
-    assert began is not None
-    earlier = [ended for started, ended in times if started < began[0]]
-    apart = (began[0] - max(earlier)) / 1000 if earlier else 0.0
-    if apart > max(PAUSE_SECONDS, PAUSE_RUNS * max(ended - started for started, ended in times) / 1000):
-        message = (
-            f"The run began {apart / 3600:.1f} h after the attempt before it had ended. What was between, and was this "
-            "run taken again?"
-        )
-        yield finding(record, case.rules, "pause", message, value=round(apart), grade=REVIEW)
+    tried = {
+        run: times
+        for run, attempts in attempts_by_run(case.location).items()
+        if run in planned.jobs and (times := list(filter(None, map(_attempt, attempts))))
+    }
+    last = {record.index: tried[record.index][-1] for record in case.records if record.index in tried}
+    ordered = sorted((*time, run) for run, times in tried.items() for time in times)
+    longest = max((ended - started for started, ended, _ in ordered), default=0.0)
+    least, before = max(PAUSE_SECONDS * 1000, PAUSE_RUNS * longest), math.inf
+    for started, ended, run in ordered:
+        if started - before > least and last.get(run) == (started, ended):
+            message = (
+                f"The run of result_{run}.txt began {(started - before) / 3_600_000:.1f} h after the attempt before it "
+                "had ended. What was between, and was this run taken again?"
+            )
+            yield _of_campaign(case, "pause", message)
+        before = ended if before == math.inf else max(before, ended)
 
 
 def _attempt(attempt: Any) -> tuple[float, float] | None:
@@ -141,8 +137,12 @@ def check_declared(case: EntryCase) -> Iterator[Finding]:
             "The plan does not number its runs, so it declares none: other runs and campaigns cannot be counted, of "
             "which these may be the best."
         )
-        file = str(case.folder / "plan.json")
-        yield Finding(check="declared", grade=REVIEW, file=file, line=0, key=None, message=message)
+        yield _of_campaign(case, "declared", message, "plan.json")
+
+
+def _of_campaign(case: EntryCase, check: str, message: str, file: str = "") -> Finding:
+    path = str(case.folder / file)
+    return Finding(check=check, grade=REVIEW, file=path, line=0, key=None, message=message)
 
 
 def _array(case: EntryCase) -> bool:

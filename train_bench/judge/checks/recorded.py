@@ -33,7 +33,7 @@ LOCAL_LAUNCHERS = ("inline", "torchrun")
 """Launchers whose ranks are on the host that starts them."""
 
 REVISION = re.compile(r"[0-9a-f]{40,64}(\+changes)?")
-LONGEST, MOST_NAMES = 60, 3
+LONGEST, MOST_NAMES, MOST_DIGITS = 60, 3, 12
 
 
 def check_sources(case: EntryCase) -> Iterator[Finding]:
@@ -140,6 +140,25 @@ def check_same_data(case: EntryCase) -> Iterator[Finding]:
             "data."
         )
         yield _of_campaign(case, "data_of_runs", message, odd[0])
+
+
+def check_known_data(case: EntryCase) -> Iterator[Finding]:
+    """Digests of data of a benchmark whose data are always the same, against those that its rules state."""
+    plan, known = case.location.plan_or_package, case.rules.data
+    if known is None or not plan or plan.get("changes") or case.location.runs_command:
+        return
+    right = [known[name] for name in ("train", "evaluation")]
+    for program in case.programs:
+        stated = [] if program.data is None else program.data.split(" ")
+        other = next(((one, own) for one, own in zip(stated, right, strict=False) if one != own), None)
+        if other is not None:
+            said, own = (plain(one)[:MOST_DIGITS] for one in other)
+            message = (
+                f"The runs had other data than those of {case.rules.name}: {DATA} has a digest of {said}..., and "
+                f"theirs is {own}.... Which data were these?"
+            )
+            yield _of_campaign(case, "known_data", message, other[0])
+            return
 
 
 def check_same_host(case: EntryCase) -> Iterator[Finding]:
