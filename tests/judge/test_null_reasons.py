@@ -9,7 +9,10 @@ WITH_REASON = (
     *("olympic_minutes", "score_minutes", "rcp_factor_applied", "stdev_minutes", "ci95_minutes"),
     *("samples_to_target", "samples_per_second", "global_batch_size"),
 )
-OF_A_RUN = ("minutes", "convergence", "samples", "samples_per_second", "quality", "seed", "processor_lost")
+OF_A_RUN = (
+    *("minutes", "convergence", "samples", "samples_per_second", "quality", "seed", "processor_lost"),
+    *("peak_host_bytes", "peak_device_bytes"),
+)
 
 
 def judged(folder, sources):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -113,6 +114,7 @@ class FakeTask:
 class OneRank:
     """A rank without others."""
 
+    device = SimpleNamespace(type="cpu")
     rank = local_rank = data_rank = 0
     size = 1
 

@@ -61,6 +61,7 @@ BLOCK = [
 AFTER = [
     *("read CPU times", "stopped"),
     *("gather", "log processor_wait"),
+    *("gather", "log peak_memory"),
     *("samples_taken", "gather", "log order"),
     "log learning_rates",
     *("compare replicas", "log replicas"),

@@ -56,6 +56,7 @@ def test_events_come_in_the_order_that_the_rules_demand(tmp_path):
         *cycle,
         "run_stop",
         "processor_wait",
+        "peak_memory",
         "order_fingerprint",
         "learning_rates",
         "replicas",
@@ -163,7 +164,8 @@ def test_blocks_and_evaluations_agree_on_their_epochs(tmp_path):
 @pytest.mark.parametrize(("qualities", "used"), [([0.5, 0.95], 200), ([0.1, 0.2, 0.3, 0.4], 400)])
 def test_samples_that_training_took_are_logged_once_behind_the_last_evaluation(tmp_path, qualities, used):
     _, events = run(tmp_path, FakeTask(qualities, train_samples=None), unit=Unit.SAMPLE)
-    assert keys(events)[-8:-5] == ["eval_stop", "train_samples", "run_stop"]
+    end = keys(events).index("run_stop") + 1
+    assert keys(events)[end - 3 : end] == ["eval_stop", "train_samples", "run_stop"]
     assert [event["value"] for event in only(events, "train_samples")] == [used]
 
 

@@ -43,6 +43,8 @@ def _of_run(run: Mapping[str, Any], score: Mapping[str, Any]) -> Reasons:
     yield "quality", "there is no evaluation that is a number"
     yield "seed", "no seed is logged"
     yield "processor_lost", _unmeasured(run)
+    yield "peak_host_bytes", "peak_memory is not logged"
+    yield "peak_device_bytes", "peak_memory of a GPU is not logged"
 
 
 def _unmeasured(run: Mapping[str, Any]) -> str:

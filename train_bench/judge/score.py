@@ -92,6 +92,8 @@ class ScoredRun:
     times_digest: str | None = None
     started_ms: int | None = None
     evaluation_minutes: float | None = None
+    peak_host_bytes: int | None = None
+    peak_device_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,6 +342,8 @@ def _scored(record: RunRecord, verdict: RunVerdict, *, counted: bool, dropped: b
         times_digest=record.times_digest,
         started_ms=record.started_ms,
         evaluation_minutes=_evaluation_minutes(record),
+        peak_host_bytes=record.peak_host_bytes,
+        peak_device_bytes=record.peak_device_bytes,
     )
 
 

@@ -26,6 +26,7 @@ SUCCESS, ABORTED, DIED = "success", "aborted", "died"
 EVALUATION = ("eval_accuracy", "eval_error")
 TRAIN_SAMPLES = "train_samples"
 PROCESSOR_WAIT = "processor_wait"
+PEAK_MEMORY = "peak_memory"
 
 # In seconds: the kernel counts the time of others in ticks of 10 ms.
 TOO_SHORT_TO_TELL = 1.0
@@ -63,6 +64,7 @@ class RunRecord:
     quality      value of the last evaluation
     processor_lost  share of the processor time that ranks were denied by other load; None if it is not recorded, and
                     for a run that is too short to measure and waited for processors
+    peak_host_bytes, peak_device_bytes  most memory that a rank had on its host and on its GPU; None if not logged
     deaths       how processes of this run ended, where the campaign saw them die
     """
 
@@ -86,6 +88,8 @@ class RunRecord:
     samples: float | None
     samples_per_second: float | None
     processor_lost: float | None
+    peak_host_bytes: int | None
+    peak_device_bytes: int | None
     deaths: tuple[str, ...]
     sha256: str
 
@@ -175,6 +179,8 @@ def make_record(read: Log, *, index: int, rules: BenchmarkRules, deaths: tuple[s
         samples=samples,
         samples_per_second=samples / (minutes * 60) if samples and minutes and minutes > 0 else None,
         processor_lost=_processor_lost(first.get(PROCESSOR_WAIT)),
+        peak_host_bytes=_most(first.get(PEAK_MEMORY), "host_bytes"),
+        peak_device_bytes=_most(first.get(PEAK_MEMORY), "device_bytes"),
         deaths=deaths,
         sha256=read.sha256,
     )
@@ -271,6 +277,14 @@ def _processor_lost(event: Event | None) -> float | None:
         return None
     most = (waited + throttled) / (ran + waited)  # had all of it been for others
     return min(lost, most) if most <= NOTICEABLE else None
+
+
+def _most(event: Event | None, kind: str) -> int | None:
+    """Largest value of a kind among the ranks; None if it is not logged as numbers."""
+    value = event.value.get(kind) if event is not None and isinstance(event.value, Mapping) else None
+    numbers = [finite_number(one) for one in value] if isinstance(value, list) else []
+    known = [one for one in numbers if one is not None]
+    return int(max(known)) if known and len(known) == len(numbers) else None
 
 
 def waited_too_briefly(event: Event | None) -> bool:

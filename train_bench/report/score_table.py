@@ -74,6 +74,8 @@ def summary(score: Mapping[str, Any]) -> list[str]:
         lines.append(_energy(score["energy"]))
     elif score.get("energy_reason") not in (None, WITHOUT_LOGS):
         lines.append(f"energy unknown: {score['energy_reason']}")
+    if (peak := _peak_memory(score)) is not None:
+        lines.append(peak)
     if score.get("restarts") is not None:
         lines += _restarts(score["restarts"])
     if score.get("peers") is not None:
@@ -85,6 +87,16 @@ def summary(score: Mapping[str, Any]) -> list[str]:
     lines += [f"for review: {warning}" for warning in score.get("warnings", ())]
     lines.append(_verdict(score) if score["valid"] else f"{validity(score)}: " + " ".join(score["reasons"]))
     return lines
+
+
+def _peak_memory(score: Mapping[str, Any]) -> str | None:
+    """Most memory that a rank of any run had; None if no log has it."""
+    peaks = {
+        of: max((run[key] for run in score["runs"] if run.get(key) is not None), default=None)
+        for of, key in (("its host", "peak_host_bytes"), ("its GPU", "peak_device_bytes"))
+    }
+    said = [f"{most / 1e9:.3g} GB of {of}" for of, most in peaks.items() if most is not None]
+    return f"peak memory of a rank: {', '.join(said)}" if said else None
 
 
 def validity(score: Mapping[str, Any]) -> str:

@@ -206,6 +206,10 @@ class Log:
         """CPU wait time of the ranks, see `processors.gather`; None if the system does not report it."""
         self._point("processor_wait", seen)
 
+    def peak_memory(self, seen: Mapping[str, Any] | None) -> None:
+        """Peak memory by rank, see `memory.gather`."""
+        self._point("peak_memory", seen)
+
     def replicas(self, seen: Mapping[str, Any]) -> None:
         """Digest of the ranks' models and their equality, see `replicas.compare`."""
         self._point("replicas", seen)

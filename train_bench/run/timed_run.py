@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING
 from train_bench.core.job import Job
 from train_bench.parallel import Parallel
 from train_bench.progress import Unit
-from train_bench.run import caches, drawn_samples, loaded_code, order, processors, rates, replicas, weights
+from train_bench.run import (
+    caches,
+    drawn_samples,
+    loaded_code,
+    memory,
+    order,
+    processors,
+    rates,
+    replicas,
+    weights,
+)
 from train_bench.run.clock import Clock
 from train_bench.run.events import Log
 from train_bench.task import Task
@@ -67,8 +77,10 @@ def timed_run(
             clock.abort()
         raise
     seen = processors.cpu_times_between(before, processors.read_cpu_times())
+    peak = memory.peak_bytes(parallel.device)
     stopped()
     log.processor_wait(processors.gather(parallel, seen))
+    log.peak_memory(memory.gather(parallel, peak))
     log.order(order.gather(parallel, task.samples_taken()))
     log.learning_rates(rates.told_by(task))
     log.replicas(replicas.compare(parallel))
