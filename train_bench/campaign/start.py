@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from train_bench.campaign import batch_queue, begin, watching
+from train_bench.campaign import advice, batch_queue, begin, watching
 from train_bench.plan.request import Request
 
 Say = Callable[[str], None]
@@ -20,6 +20,8 @@ def carry_out(request: Request, say: Say, warn: Say, *, reference_runs: bool = F
     queue = campaign.queue
     if queue is not None and not queue.inside(os.environ):
         return campaign.folder if batch_queue.carry_out(campaign, request.config, say) else None
+    if (slow := advice.on_precision(campaign)) is not None:
+        warn(slow)
     say(f"{len(campaign.jobs)} run(s) of {campaign.plan.variant} in {campaign.folder}")
     places = watching.tracking_places(campaign)
     for place in places:

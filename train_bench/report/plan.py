@@ -34,7 +34,8 @@ def _facts(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "training", _training(shared)
     yield "evaluation", _evaluation(shared)
     yield "ranks", _ranks(shared)
-    yield "numerics", f"{shared['precision']} on device={shared['device']}"
+    slow = f"; {plan['advice']}" if plan["advice"] else ""
+    yield "numerics", f"{shared['precision']} on device={shared['device']}{slow}"
     if shared["command"] is not None:
         yield "command", f"{shlex.join(shared['command']['argv'])} in {shared['command']['cwd']}"
     if shared["stop_when"] is not None:

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from train_bench.core import software
+from train_bench.core import gpus, software
 
 if TYPE_CHECKING:
     import torch
-
-GPUS = Path("/proc/driver/nvidia/gpus")
 
 
 def describe() -> dict[str, Any]:
@@ -113,7 +111,7 @@ def _gpus(environ: Mapping[str, str]) -> Iterator[str]:
     """Models of the GPUs that NVIDIA's driver lists and `CUDA_VISIBLE_DEVICES` leaves, which ends at the first word
     that names none."""
     models: dict[str, str] = {}
-    for path in sorted(GPUS.glob("*/information")):
+    for path in sorted(gpus.LISTED.glob("*/information")):
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         if "Model" in fields:

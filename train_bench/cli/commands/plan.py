@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from train_bench.campaign import batch_queue, begin
+from train_bench.campaign import advice, batch_queue, begin
 from train_bench.campaign.opened import Campaign
 from train_bench.cli import composing, plan_dry
 from train_bench.cli.composing import Answer
@@ -63,6 +63,7 @@ def _as_json(campaign: Campaign) -> dict[str, Any]:
         "target": str(campaign.rules.target),
         "data": f"{campaign.data_dir} ({'prepared' if campaign.has_data else 'not prepared'})",
         "time": earlier.time_of_a_run(written, job.folder) or FIRST_OF_ITS_KIND,
+        "advice": advice.on_precision(campaign),
         "folder": str(job.folder),
         "commands": [
             shlex.join([*(f"{name}={value}" for name, value in launch.env.items()), *launch.argv])
