@@ -42,16 +42,16 @@ class TrainingSet(Dataset):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationSet(Dataset):
-    """Centre crops by index; an index beyond the end is padding."""
+    """Centre crops by index; an index beyond the end is padding, black and not read."""
 
     images: shards.Images
     data: Data
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        count = len(self.images.labels)
-        pixels, _ = self.images[index % count]
-        label = int(self.images.labels[index]) if index < count else PADDING_LABEL
-        return for_evaluation(pixels, self.data), label
+        if index >= len(self.images.labels):
+            return torch.zeros(3, self.data.image_size, self.data.image_size), PADDING_LABEL
+        pixels, _ = self.images[index]
+        return for_evaluation(pixels, self.data), int(self.images.labels[index])
 
     @property
     def stored(self) -> shards.Images:

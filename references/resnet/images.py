@@ -60,9 +60,9 @@ def for_training(pixels: np.ndarray, boxes: np.ndarray, data: Data, rng: np.rand
     """uint8 (height, width, 3) -> float32 (3, image_size, image_size): crop, flip, resize."""
     top, left, rows, columns = draw_crop(pixels.shape[0], pixels.shape[1], boxes, data, rng)
     crop = pixels[top : top + rows, left : left + columns]
-    if rng.random() < data.flip:
-        crop = crop[:, ::-1]
-    return resize(crop, data.image_size, data.image_size, half_pixel_centers=data.half_pixel_centers)
+    flip = bool(rng.random() < data.flip)
+    side = data.image_size
+    return resize(crop, side, side, half_pixel_centers=data.half_pixel_centers, flip=flip)
 
 
 def for_evaluation(pixels: np.ndarray, data: Data) -> Tensor:
@@ -72,40 +72,64 @@ def for_evaluation(pixels: np.ndarray, data: Data) -> Tensor:
     scale = data.eval_resize / min(height, width)
     rows = data.eval_resize if height <= width else int(height * scale)
     columns = data.eval_resize if width <= height else int(width * scale)
-    resized = resize(pixels, rows, columns, half_pixel_centers=data.half_pixel_centers)
     top, left = (rows - data.image_size) // 2, (columns - data.image_size) // 2
-    return resized[:, top : top + data.image_size, left : left + data.image_size]
+    square = slice(top, top + data.image_size), slice(left, left + data.image_size)
+    return resize(pixels, rows, columns, half_pixel_centers=data.half_pixel_centers, part=square)
 
 
-def resize(pixels: np.ndarray, rows: int, columns: int, *, half_pixel_centers: bool = True) -> Tensor:
-    """uint8 (height, width, 3) -> float32 (3, rows, columns) by bilinear interpolation."""
-    if not half_pixel_centers and pixels.shape[:2] != (rows, columns):
-        return torch.from_numpy(_resize_from_corners(pixels, rows, columns)).permute(2, 0, 1)
-    image = torch.from_numpy(pixels.astype(np.float32)[None]).permute(0, 3, 1, 2)
-    if image.shape[2:] == (rows, columns):
-        return image[0]
-    return functional.interpolate(
-        image, size=(rows, columns), mode="bilinear", align_corners=False, antialias=False
-    )[0]
+def resize(
+    pixels: np.ndarray,
+    rows: int,
+    columns: int,
+    *,
+    half_pixel_centers: bool = True,
+    flip: bool = False,
+    part: tuple[slice, slice] = (slice(None), slice(None)),
+) -> Tensor:
+    """uint8 (height, width, 3), flipped if so asked -> float32 (3, rows, columns) by bilinear interpolation, and of it
+    the `part` in given rows and columns."""
+    if not half_pixel_centers:
+        down = _taps(pixels.shape[0], rows, part[0])
+        return _from_corners(pixels, down, _taps(pixels.shape[1], columns, part[1], flip=flip))
+    image = torch.from_numpy((pixels[:, ::-1] if flip else pixels).astype(np.float32)[None]).permute(0, 3, 1, 2)
+    if image.shape[2:] != (rows, columns):
+        image = functional.interpolate(
+            image, size=(rows, columns), mode="bilinear", align_corners=False, antialias=False
+        )
+    return image[0, :, part[0], part[1]]
 
 
-def _resize_from_corners(pixels: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """uint8 (height, width, 3) -> float32 (rows, columns, 3): row y is between those at floor(y height / rows)."""
-    above, below, down = _neighbours(pixels.shape[0], rows)
-    left, right, across = _neighbours(pixels.shape[1], columns)
-
-    def along(lines: np.ndarray) -> np.ndarray:
-        first, second = lines[:, left].astype(np.float32), lines[:, right].astype(np.float32)
-        mixed: np.ndarray = first + (second - first) * across[:, None]
-        return mixed
-
-    top, bottom = along(pixels[above]), along(pixels[below])
-    found: np.ndarray = top + (bottom - top) * down[:, None, None]
-    return found
+Taps = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""For each of some places along a side the pixels before and after it, and the share of the latter in float32."""
 
 
-def _neighbours(size: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each of `count` places along `size` pixels the pixels before and after it, and the share of the latter."""
-    places = np.arange(count, dtype=np.float32) * np.float32(size / count)
+def _taps(size: int, count: int, part: slice, *, flip: bool = False) -> Taps:
+    """Of those of `count` places that are in `part`; place y is at y size / count. `flip` counts pixels from the end."""
+    places = np.arange(count, dtype=np.float32)[part] * np.float32(size / count)
     before = np.floor(places).astype(np.int64)
-    return before, np.minimum(before + 1, size - 1), places - before.astype(np.float32)
+    after, share = np.minimum(before + 1, size - 1), places - before.astype(np.float32)
+    return (size - 1 - before, size - 1 - after, share) if flip else (before, after, share)
+
+
+def _from_corners(pixels: np.ndarray, down: Taps, across: Taps) -> Tensor:
+    """uint8 (height, width, 3) -> float32 (3, rows, columns). Each row of pixels that is needed is interpolated once, its
+    three colours one after the other so that the innermost loops are long; then rows are."""
+    left, right, share = across
+    used, numbers = np.unique(np.concatenate(down[:2]), return_inverse=True)
+    lines = pixels[used].reshape(len(used), -1)
+    first, second = (lines.take((3 * taps + _COLOURS).ravel(), axis=1) for taps in (left, right))
+    mixed = _between(first, second, np.tile(share, 3))
+    above, below = (mixed.take(each, axis=0) for each in np.split(numbers, 2))
+    found = _between(above, below, down[2][:, None]).reshape(len(above), 3, len(left))
+    return torch.from_numpy(found).permute(1, 0, 2)
+
+
+_COLOURS = np.arange(3)[:, None]
+
+
+def _between(first: np.ndarray, second: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """float32: first + (second - first) share, rounded after each operation, as the reference has it."""
+    found: np.ndarray = np.subtract(second, first, dtype=np.float32)
+    found *= share
+    found += first
+    return found

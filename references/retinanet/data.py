@@ -117,10 +117,13 @@ class TrainingSet(coco.SplitSet):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationSet(coco.SplitSet):
-    """Images with their index; an index beyond the end is padding."""
+    """Images with their index; an index beyond the end is padding, black, of the first image's size, and not read."""
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        number = int(self.split.images[index % len(self.split.images)])
+        if index >= len(self.split.images):
+            size = self.split.annotations.sizes[self.split.images[0]].tolist()
+            return torch.zeros(3, *size, dtype=torch.uint8), index
+        number = int(self.split.images[index])
         return channels_first(self.split.pixels(number)), index
 
     def collate(self, examples: list[tuple[object, ...]]) -> tuple[list[object], ...]:

@@ -131,12 +131,14 @@ class TrainingSet(coco.SplitSet):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationSet(coco.SplitSet):
-    """Images with their index; an index beyond the end is padding."""
+    """Images with their index; an index beyond the end is padding, black and not read."""
 
     side: int
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        number = int(self.split.images[index % len(self.split.images)])
+        if index >= len(self.split.images):
+            return torch.zeros(3, self.side, self.side, dtype=torch.uint8), index
+        number = int(self.split.images[index])
         return for_evaluation(self.split.pixels(number), self.side), index
 
     def collate(self, examples: list[tuple[Tensor, int]]) -> list[Tensor]:

@@ -53,6 +53,61 @@ def test_resizing_is_bilinear_without_antialias(shape: tuple[int, int, int, int]
     np.testing.assert_allclose(result, slow_resize(pixels, rows, columns), atol=1e-3)
 
 
+FLOAT = np.float32
+
+
+def slow_resize_from_corners(pixels: np.ndarray, rows: int, columns: int) -> np.ndarray:
+    """Bilinear between the four pixels around row y height / rows and column x width / columns, one output pixel at a
+    time, in float32: first along a row, then between two rows."""
+    height, width = pixels.shape[:2]
+    out = np.zeros((rows, columns, 3), np.float32)
+    pixels = pixels.astype(np.float32)
+    for row in range(rows):
+        y = FLOAT(row) * FLOAT(height / rows)
+        top, below = int(y), min(int(y) + 1, height - 1)
+        for column in range(columns):
+            x = FLOAT(column) * FLOAT(width / columns)
+            left, right = int(x), min(int(x) + 1, width - 1)
+            upper = pixels[top, left] + (pixels[top, right] - pixels[top, left]) * FLOAT(x - left)
+            lower = pixels[below, left] + (pixels[below, right] - pixels[below, left]) * FLOAT(x - left)
+            out[row, column] = upper + (lower - upper) * FLOAT(y - top)
+    return out
+
+
+def jpeg(height: int, width: int, mode: str, seed: int) -> bytes:
+    bands = {"RGB": 3, "L": 1, "CMYK": 4}[mode]
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, bands), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels[..., 0] if mode == "L" else pixels, mode).save(file, "JPEG", quality=90)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+@pytest.mark.parametrize(
+    "height, width",
+    [
+        *((375, 500), (500, 375), (300, 40), (40, 300), (900, 60), (9, 301), (301, 9), (24, 24), (28, 28), (27, 29)),
+        *((48, 48), (49, 47), (12, 12), (5, 7), (1, 1), (1, 8), (8, 1), (2, 3), (700, 23), (130, 260)),
+    ],
+)
+def test_full_scale_images_are_those_of_a_slow_resize(height: int, width: int, mode: str) -> None:
+    """Bit by bit: sixty JPEG files, each a training image, cropped and mostly flipped, and an evaluation image."""
+    data = resnet("resnet", "data.image_size=24", "data.eval_resize=28", "data.flip=0.8").data
+    pixels = decode(jpeg(height, width, mode, seed=height + width))
+    rng = np.random.default_rng(height)
+    top, left, rows, columns = draw_crop(height, width, NONE, data, rng)
+    crop = pixels[top : top + rows, left : left + columns]
+    crop = crop[:, ::-1] if rng.random() < data.flip else crop
+    found = for_training(pixels, NONE, data, np.random.default_rng(height)).permute(1, 2, 0).numpy()
+    assert np.array_equal(found, slow_resize_from_corners(crop, 24, 24))
+    rows = 28 if height <= width else math.floor(height * (28 / width))
+    columns = 28 if width <= height else math.floor(width * (28 / height))
+    top, left = (rows - 24) // 2, (columns - 24) // 2
+    found = for_evaluation(pixels, data).permute(1, 2, 0).numpy()
+    whole = slow_resize_from_corners(pixels, rows, columns)
+    assert np.array_equal(found, whole[top : top + 24, left : left + 24])
+
+
 def test_read_only_pixels_are_welcome() -> None:
     pixels = noise(6, 6)
     pixels.flags.writeable = False

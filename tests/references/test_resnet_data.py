@@ -10,6 +10,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -264,10 +265,14 @@ def test_permuted_labels_touch_the_training_set_alone(mini: Config) -> None:
     assert (train.labels == permuted.labels).mean() < 0.2
 
 
-def test_padding_has_a_label_that_no_prediction_equals(mini: Config) -> None:
+def test_padding_has_a_label_that_no_prediction_equals_and_is_not_read(mini: Config) -> None:
     _, val = data.open_images(mini)
-    _, label = examples.EvaluationSet(images=val, data=mini.data)[900]
+    evaluated = examples.EvaluationSet(images=val, data=mini.data)
+    image, _ = evaluated[899]
+    with patch.object(type(val), "__getitem__", side_effect=AssertionError("read")):
+        padding, label = evaluated[900]
     assert label == examples.PADDING_LABEL
+    assert (padding.shape, padding.dtype) == (image.shape, image.dtype) and padding.isfinite().all()
 
 
 def test_augmentation_depends_on_the_position_not_on_the_worker(mini: Config) -> None:

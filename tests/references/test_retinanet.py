@@ -6,6 +6,7 @@ import json
 import math
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -262,6 +263,17 @@ def test_training_images_are_all_used_with_small_boxes_and_without_any(openimage
     assert [len(examples[index, 0][1]) for index in range(15)] == [1] * 14 + [0]
     width, height = (examples[0, 0][1][:, 2:] - examples[0, 0][1][:, :2])[0].tolist()
     assert min(width, height) > 0 and max(width, height) < 1
+
+
+def test_padding_of_an_evaluation_is_as_large_as_the_first_image_and_is_not_read(openimages: Path) -> None:
+    config = small(openimages, "model.start_weights=null")
+    data.prepare(config, openimages, None)
+    _, val = data.open_splits(config, openimages)
+    evaluated = data.EvaluationSet(split=val)
+    first, _ = evaluated[0]
+    with patch.object(type(val), "pixels", side_effect=AssertionError("read")):
+        padding, number = evaluated[6]
+    assert (number, padding.shape, padding.dtype) == (6, first.shape, first.dtype)
 
 
 def test_an_image_without_a_box_is_background_alone(openimages: Path) -> None:

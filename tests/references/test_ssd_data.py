@@ -7,6 +7,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -156,6 +157,15 @@ def training_set(config: Config) -> data.TrainingSet:
         max_samples=config.hyperparameters.max_samples,
         generators=Generators(5),
     )
+
+
+def test_padding_of_an_evaluation_has_the_shape_of_an_image_and_is_not_read(mini_ssd: Config) -> None:
+    _, val = data.open_splits(mini_ssd, Path(str(mini_ssd.data_dir)))
+    evaluated = data.EvaluationSet(split=val, side=mini_ssd.model.image_size)
+    last, _ = evaluated[119]
+    with patch.object(coco.Split, "pixels", side_effect=AssertionError("read")):
+        padding, number = evaluated[120]
+    assert (number, padding.shape, padding.dtype) == (120, last.shape, last.dtype)
 
 
 def test_examples_follow_the_position_and_not_the_loader(mini_ssd: Config) -> None:
