@@ -20,18 +20,21 @@ COUNT, WIDTH, HEIGHT = 64, 500, 375
 BATCH = 32
 
 
+def photograph(rng: np.random.Generator, width: int, height: int) -> bytes:
+    """Smooth noise as a JPEG of quality 90."""
+    coarse = Image.fromarray(rng.integers(0, 256, (48, 64, 3), dtype=np.uint8))
+    file = io.BytesIO()
+    coarse.resize((width, height), Image.Resampling.BICUBIC).save(file, "JPEG", quality=90)
+    return file.getvalue()
+
+
 class Photographs:
-    """Smooth noise as JPEGs; an item is decoded, cropped and resized as in a training run."""
+    """An item is decoded, cropped and resized as in a training run."""
 
     def __init__(self) -> None:
         rng = np.random.default_rng(1)
         self.data = composed(["benchmark=resnet"]).benchmark.data
-        self.files = []
-        for _ in range(COUNT):
-            coarse = Image.fromarray(rng.integers(0, 256, (48, 64, 3), dtype=np.uint8))
-            file = io.BytesIO()
-            coarse.resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC).save(file, "JPEG", quality=90)
-            self.files.append(file.getvalue())
+        self.files = [photograph(rng, WIDTH, HEIGHT) for _ in range(COUNT)]
 
     def __getitem__(self, item: int) -> tuple[Tensor, int]:
         rng = np.random.default_rng(item)

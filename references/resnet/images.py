@@ -91,7 +91,8 @@ def resize(
     if not half_pixel_centers:
         down = _taps(pixels.shape[0], rows, part[0])
         return _from_corners(pixels, down, _taps(pixels.shape[1], columns, part[1], flip=flip))
-    image = torch.from_numpy((pixels[:, ::-1] if flip else pixels).astype(np.float32)[None]).permute(0, 3, 1, 2)
+    flipped = pixels[:, ::-1] if flip else pixels
+    image = torch.from_numpy(flipped.astype(np.float32)[None]).permute(0, 3, 1, 2)
     if image.shape[2:] != (rows, columns):
         image = functional.interpolate(
             image, size=(rows, columns), mode="bilinear", align_corners=False, antialias=False
@@ -104,7 +105,7 @@ Taps = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _taps(size: int, count: int, part: slice, *, flip: bool = False) -> Taps:
-    """Of those of `count` places that are in `part`; place y is at y size / count. `flip` counts pixels from the end."""
+    """Of those of `count` places that are in `part`; place y is at y size / count. `flip`: pixels from the end."""
     places = np.arange(count, dtype=np.float32)[part] * np.float32(size / count)
     before = np.floor(places).astype(np.int64)
     after, share = np.minimum(before + 1, size - 1), places - before.astype(np.float32)
@@ -112,8 +113,8 @@ def _taps(size: int, count: int, part: slice, *, flip: bool = False) -> Taps:
 
 
 def _from_corners(pixels: np.ndarray, down: Taps, across: Taps) -> Tensor:
-    """uint8 (height, width, 3) -> float32 (3, rows, columns). Each row of pixels that is needed is interpolated once, its
-    three colours one after the other so that the innermost loops are long; then rows are."""
+    """uint8 (height, width, 3) -> float32 (3, rows, columns): along each needed row once, its three colours one after
+    the other so that the innermost loops are long, then between rows."""
     left, right, share = across
     used, numbers = np.unique(np.concatenate(down[:2]), return_inverse=True)
     lines = pixels[used].reshape(len(used), -1)

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from tests.run.fakes import OneRank, job
-from train_bench.core import gpus
 from train_bench.run import rank, system
 
 H100, A100 = "NVIDIA H100", "NVIDIA A100"
@@ -105,7 +104,7 @@ def test_a_rank_describes_its_host_by_what_is_used_there(gpus, tmp_path):
 def test_a_program_is_described_by_the_gpus_that_its_environment_leaves(
     tmp_path, monkeypatch, chosen, models
 ):
-    monkeypatch.setattr(gpus, "LISTED", tmp_path)
+    monkeypatch.setattr("train_bench.core.gpus.LISTED", tmp_path)
     for bus, model, uuid in (("0000:01", H100, "GPU-a"), ("0000:02", A100, "GPU-b")):
         (tmp_path / bus).mkdir()
         (tmp_path / bus / "information").write_text(f"Model: \t {model}\nIRQ:   1\nGPU UUID: \t {uuid}\n")
