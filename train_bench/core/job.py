@@ -194,6 +194,9 @@ def exit_file(ranks_folder: Path) -> Path:
     return ranks_folder / "exit.json"
 
 
+DETERMINISTIC = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+"""Environment that ranks of a deterministic job give themselves."""
+
 OF_ONE_JOB = ("index", "seed")
 """Fields in which the jobs of a plan differ."""
 

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from train_bench.core import files, plugins
-from train_bench.core.job import PLAN_DIGEST, Job, plan_digest, read_job
+from train_bench.core.job import DETERMINISTIC, PLAN_DIGEST, Job, plan_digest, read_job
 from train_bench.core.parent_death import end_with_parent
 from train_bench.errors import TrainBenchError
 from train_bench.parallel import Parallel
@@ -44,7 +44,7 @@ def main(work: Work | None = None) -> None:
     job = read_job(Path(sys.argv[1]), int(sys.argv[2]))
     arrived = arrive(job)
     if job.deterministic:
-        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # read when a GPU is first used
+        os.environ.update(DETERMINISTIC)  # read when a GPU is first used
     import torch
 
     from train_bench.run.handshake import handshake

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from tests.judge.checks.test_campaign_checks import findings_of, folder, judged
+from tests.judge.campaigns import plan
+from tests.judge.checks.test_campaign_checks import PLANNED, findings_of, folder, judged
 from train_bench.core import files, software
 from train_bench.plan import command
 
@@ -47,6 +48,25 @@ def test_variables_that_change_a_run_are_for_review(folder, variables, said):
 def test_what_changes_neither_is_no_finding(folder, variables):
     with_variables(folder, variables)
     assert findings_of(judged(folder), "environment") == []
+
+
+@pytest.mark.parametrize(
+    ("value", "deterministic", "asked"),
+    [
+        (":4096:8", [True] * 5, 0),
+        (":4096:8", [True] * 4 + [False], 1),
+        (":16:8", [True] * 5, 1),
+        (":4096:8", [], 1),
+    ],
+)
+def test_what_a_deterministic_run_sets_itself_is_no_finding(folder, value, deterministic, asked):
+    jobs = [
+        {"index": index, "seed": 1000 + index, "deterministic": one}
+        for index, one in enumerate(deterministic)
+    ]
+    plan(folder, **PLANNED, jobs=jobs)
+    with_variables(folder, {"CUBLAS_WORKSPACE_CONFIG": value})
+    assert len(findings_of(judged(folder), "environment")) == asked
 
 
 NAMES = (

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from train_bench.core.job import DETERMINISTIC, jobs_of
 from train_bench.judge.checks.case import EntryCase
 from train_bench.judge.checks.planned import mapping
 from train_bench.judge.finding import REVIEW, Finding
@@ -31,8 +32,11 @@ def environment(machine: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def check_environment(case: EntryCase) -> Iterator[Finding]:
-    """Variables that change numbers or code, for review."""
-    seen = environment(case.location.machine)
+    """Variables that change numbers or code, for review, but for what `deterministic=true` sets itself."""
+    seen = dict(environment(case.location.machine))
+    jobs = list(jobs_of(case.location.plan_or_package))
+    if jobs and all(job.get("deterministic") is True for job in jobs):
+        seen = {name: value for name, value in seen.items() if DETERMINISTIC.get(name) != value}
     for what, names in (("arithmetic", NUMBERS), ("code", CODE)):
         chosen = [
             f"{name}={_short(value)}"
