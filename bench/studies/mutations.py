@@ -194,18 +194,15 @@ MUTATIONS = (
     Mutation(
         name="threads are not divided by the ranks of a host",
         file=RANK,
-        text="max(1, system.cores() // job.nproc_per_node)",
-        mutated="max(1, system.cores())",
-        tests=(
-            *OF_RANK,
-            "tests/plan/test_threads.py::test_where_nobody_says_it_a_rank_takes_its_share_of_the_cores",
-        ),
+        text="cores.share(own, limits[first : first + job.nproc_per_node])",
+        mutated="cores.share(own, [own])",
+        tests=OF_RANK,
     ),
     Mutation(
         name="planned threads are ignored",
         file=RANK,
-        text="job.threads_per_rank or max(",
-        mutated="max(",
+        text="job.threads_per_rank or cores.rank_cores()",
+        mutated="cores.rank_cores()",
         tests=OF_RANK,
     ),
     Mutation(

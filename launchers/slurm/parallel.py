@@ -6,6 +6,7 @@ import importlib
 import os
 from typing import cast
 
+from train_bench.core import cores
 from train_bench.core.job import Job
 from train_bench.errors import LaunchError
 from train_bench.launchers.parts.ddp import TorchParallel
@@ -25,6 +26,8 @@ def join(job: Job) -> Parallel:
     if size != job.world_size:
         # Checked before the group is opened, which would wait for ranks that do not exist.
         raise LaunchError(f"{job.world_size} ranks were requested, but srun started {size}.")
+    if given := os.environ.get("SLURM_CPUS_PER_TASK"):
+        cores.limit_task(int(given))  # also where tasks are not bound
     if size > 1:
         host, port = rendezvous(job, first=rank == 0)
         os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(port))

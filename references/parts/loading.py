@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 
+from train_bench.core import cores
 from train_bench.references.parts.fingerprint import Stored, fingerprint
 from train_bench.task import ORDER_KEPT, DataFingerprint, SamplesTaken
 
@@ -101,16 +102,14 @@ def loader(
     numbers: Callable[[Any], np.ndarray] = numbers_of,
     padding_from: int | None = None,
 ) -> Loader:
-    """Batches of `samples`, one for each list of items in `sampler`, from as many processes as configured. If that is
-    None, on a GPU one for every processor of the rank but one, and on a CPU none, as training takes them all there.
+    """Batches of `samples`, one for each list of items in `sampler`, from as many processes as configured, and as suit
+    the cores of the rank (`core/cores.py`) if that is None.
 
     collate       makes a batch of the samples of all items; None: `samples` makes it of the list
     numbers       the numbers of the samples that a list of items stands for
     padding_from  numbers from this one on fill batches and are no samples
     """
-    workers = config.workers
-    if workers is None:
-        workers = max(1, torch.get_num_threads() - 1) if device.type == "cuda" else 0
+    workers = cores.loader_processes(config.workers, device.type, cores.rank_cores())
     batches = _WithItems(samples, collate)
     if workers == 0 and device.type == "cpu":
         return Loader(samples, sampler, _Here(batches, sampler), numbers=numbers, padding_from=padding_from)

@@ -10,9 +10,9 @@ import pytest
 
 from tests.command_line import typed
 from tests.fake_campaigns import make
+from train_bench.core import cores
 from train_bench.own_trainer import command
 from train_bench.plan import discover, process
-from train_bench.run import system
 from train_bench.run.rank import threads_of
 
 MINI, FULL = "benchmark=resnet_mini", "benchmark=bert_midi"
@@ -45,18 +45,13 @@ def test_what_the_user_asks_for_wins(monkeypatch):
     assert "3 thread(s) each" in planned(MINI, "launcher.threads_per_rank=3")
 
 
-@pytest.mark.parametrize(("ranks", "share"), [(1, 12), (3, 4), (5, 2), (16, 1)])
 @pytest.mark.parametrize("words", [(FULL,), (MINI, "benchmark.threads_per_rank=null")])
-def test_where_nobody_says_it_a_rank_takes_its_share_of_the_cores(monkeypatch, words, ranks, share):
-    """Of a host's ranks: those of another host have cores of their own. That `main` gives torch this number is held by
-    `tests/run/test_rank.py`."""
-    monkeypatch.setattr(system, "cores", lambda: 12)
-    two_hosts = ("launcher.nodes=2", "launcher.master_addr=localhost", f"launcher.nproc_per_node={ranks}")
-    (one, *_) = make(
-        *words, "launcher=torchrun", *two_hosts, "benchmark.hyperparameters.global_batch_size=480"
-    ).jobs
+def test_where_nobody_says_it_a_rank_takes_a_thread_for_each_of_its_cores(monkeypatch, words):
+    """How many these are is held by `tests/core/test_cores.py` and `tests/run/test_rank.py`."""
+    monkeypatch.setattr(cores, "_rank", 12)
+    (one, *_) = make(*words).jobs
     assert one.threads_per_rank is None
-    assert threads_of(one) == share
+    assert threads_of(one) == 12
 
 
 @pytest.mark.parametrize("words", [(FULL,), (MINI, "benchmark.threads_per_rank=null")])

@@ -19,7 +19,8 @@ from train_bench.references.parts import loading
 def test_without_a_number_loading_takes_the_processors_that_training_leaves(
     monkeypatch: pytest.MonkeyPatch, workers: int | None, device: str, processes: int
 ) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(loading.cores, "_rank", 3)
     loader = loading.loader(
         Doubled(), SimpleNamespace(workers=workers, prefetch=2), torch.device(device), [[0, 1]]
     )

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.run.fakes import OneRank
+from train_bench.core import control_groups
 from train_bench.run import processors
 from train_bench.run.processors import cpu_times_between, gather, lost_share, read_cpu_times
 
@@ -164,13 +165,12 @@ def test_a_run_of_no_length_has_lost_nothing():
 def test_limits_are_found_in_both_kinds_of_control_groups_and_above(
     monkeypatch, tmp_path, groups, counted, seconds
 ):
-    (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/cgroup").write_text(groups)
+    (tmp_path / "own").write_text(groups)
     for name, text in counted.items():
         (tmp_path / "cgroup" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "cgroup" / name).write_text(text)
-    monkeypatch.setattr(processors, "PROC", tmp_path / "proc")
-    monkeypatch.setattr(processors, "CGROUP", tmp_path / "cgroup")
+    monkeypatch.setattr(control_groups, "OWN", tmp_path / "own")
+    monkeypatch.setattr(control_groups, "MOUNTED", tmp_path / "cgroup")
     assert processors._throttled() == seconds
 
 

@@ -15,7 +15,7 @@ from tests.run.fakes import OneRank, TracedRanks, job
 from train_bench.core import plugins
 from train_bench.core.job import plan_digest
 from train_bench.errors import LaunchError
-from train_bench.run import events, handshake, rank, system, timed_run
+from train_bench.run import events, handshake, rank, timed_run
 
 PROGRAM = """
 import sys
@@ -103,7 +103,9 @@ def trace(monkeypatch):
         rank, "RankState", lambda job, number: SimpleNamespace(write=trace.append, fail=trace.append)
     )
     monkeypatch.setattr(sys, "argv", ["rank", "plan.json", "0"])
-    monkeypatch.setattr(system, "cores", lambda: CORES)
+    mask = frozenset(range(CORES))
+    monkeypatch.setattr(rank.cores, "limits", lambda: rank.cores.CoreLimits(mask=mask))
+    monkeypatch.setattr(rank.cores, "_rank", None)
     monkeypatch.setattr(torch, "set_num_threads", lambda count: trace.append(f"{count} threads"))
     monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda wanted: trace.append("deterministic"))
     monkeypatch.setattr(handshake, "handshake", lambda job, parallel: trace.append("handshake"))
@@ -113,7 +115,7 @@ def trace(monkeypatch):
     monkeypatch.setitem(
         sys.modules,
         "launcher.parallel",
-        SimpleNamespace(join=lambda job: (trace.append("join"), Joined(trace))[1]),
+        SimpleNamespace(join=lambda job: (trace.append("join"), Joined(trace, size=job.world_size))[1]),
     )
     return trace
 
@@ -136,6 +138,7 @@ def carried_out(monkeypatch, trace, planned, error=None):
 def test_a_rank_computes_with_the_threads_that_were_planned_or_its_share_of_the_hosts_cores(
     tmp_path, monkeypatch, trace, ranks, wanted, given
 ):
+    """Those of another host have cores of their own."""
     planned = job(tmp_path, nproc_per_node=ranks, nodes=2, threads_per_rank=wanted)
     assert [one for one in carried_out(monkeypatch, trace, planned) if "threads" in one] == [
         f"{given} threads"
@@ -146,8 +149,8 @@ def test_no_rank_works_before_all_have_shaken_hands_and_each_leaves_the_group_be
     tmp_path, monkeypatch, trace
 ):
     assert carried_out(monkeypatch, trace, job(tmp_path)) == [
-        *("end_with_parent", "keep_freed_memory", "arrive", f"{CORES} threads"),
-        *("join", "handshake", "watch for 60 s", "watched work", "finished", "close"),
+        *("end_with_parent", "keep_freed_memory", "arrive", "join", "handshake", "watch for 60 s"),
+        *("gather", "from rank 0", f"{CORES} threads", "watched work", "finished", "close"),
         *("leave", "watch no longer", "end_process"),
     ]
 
@@ -216,10 +219,3 @@ def test_rank_0_alone_has_a_log_whose_clock_goes_on_behind_an_earlier_start(
     assert (states, ended) == (["finished"], ["log", "task"])
     assert given["job"].config["hyperparameters"] == {"momentum": 1}
     assert given["job"].announcement["plan_digest"] == plan_digest({})
-
-
-def test_the_cores_that_ranks_share_are_those_that_they_may_use(tmp_path, monkeypatch):
-    """In a container or an allocation not all of the host's."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 3, 5, 7, 9, 11})
-    monkeypatch.setattr(os, "cpu_count", lambda: 64)
-    assert rank.threads_of(job(tmp_path, nproc_per_node=2)) == 3

@@ -200,6 +200,9 @@ DETERMINISTIC = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 OF_ONE_JOB = ("index", "seed")
 """Fields in which the jobs of a plan differ."""
 
+RANK_CORES = "rank_cores"
+"""The key under which a log and `system.json` have the cores, threads and loader processes of rank 0."""
+
 PLAN_DIGEST = "plan_digest"
 """The key under which a log has the digest of the plan that its run was given."""
 

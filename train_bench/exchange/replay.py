@@ -16,7 +16,7 @@ from train_bench import seeds
 from train_bench.campaign import command_trust, data, refusals
 from train_bench.campaign.opened import Campaign, code_of_this_host, problems
 from train_bench.compare.comparison import Comparison, Ratio
-from train_bench.core import files, software
+from train_bench.core import cores, files, software
 from train_bench.core.digits import distinct
 from train_bench.errors import RequestError, TrainBenchError
 from train_bench.exchange.crate import Crate
@@ -226,7 +226,7 @@ def _hardware_rows(then: Mapping[str, Any], plan: Plan) -> Iterator[Row]:
     near = abs(memory[0] - memory[1]) <= MEMORY_TOLERANCE * memory[0]
     before, after = (f"{size / 2**30:.1f} GiB" for size in memory)
     yield Row(what="memory", then=before, now=after, verdict=SAME if near else DIFFERS)
-    threads = job.threads_per_rank or max(1, now["cores"] // job.nproc_per_node)
+    threads = job.threads_per_rank or max(1, cores.usable_cores() // job.nproc_per_node)
     yield _row("threads of a rank", then["threads_per_rank"], threads)
     for key in ("operating_system", "kernel"):
         yield _row(key.replace("_", " "), then[key], now[key], DIFFERS)

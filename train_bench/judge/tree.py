@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
-import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -13,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from train_bench.core import cores
 from train_bench.core.progress_bar import bar
 from train_bench.errors import LogError, RequestError
 from train_bench.judge.checks.campaign_checks import Changes
@@ -142,11 +142,10 @@ def each_of(read: Callable[[Location], Result], locations: Sequence[Location], d
     holds one file at a time."""
     if _small(locations):
         return list(map(read, bar(locations, doing)))
-    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     method = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
     try:
         context = multiprocessing.get_context(method)
-        with ProcessPoolExecutor(workers, context, initializer=_collect_rarely) as pool:
+        with ProcessPoolExecutor(cores.usable_cores(), context, initializer=_collect_rarely) as pool:
             results = pool.map(read, locations, chunksize=max(1, len(locations) // 64))
             return list(bar(results, doing, total=len(locations)))
     except BrokenProcessPool as error:

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from train_bench.core.control_groups import cpu_groups, text
 from train_bench.core.lost_share import lost_share
 
 T = TypeVar("T")
 
 PROC = Path("/proc")
-CGROUP = Path("/sys/fs/cgroup")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 USER, NICE, SYSTEM, IRQ, SOFTIRQ, STEAL = 0, 1, 2, 5, 6, 7
 
@@ -148,7 +148,7 @@ def _once(ranks: Sequence[Mapping[str, Any]], what: str) -> float:
 def _descendants(process: int) -> Iterator[int]:
     """Running descendant processes of this one (loaders)."""
     for listed in PROC.glob(f"{process}/task/*/children"):
-        for child in map(int, _text(listed).split()):
+        for child in map(int, text(listed).split()):
             yield child
             yield from _descendants(child)
 
@@ -157,7 +157,7 @@ def _ran(processes: Sequence[int]) -> float:
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     total = time.process_time() + ended.ru_utime + ended.ru_stime
     for process in processes[1:]:
-        fields = _text(PROC / str(process) / "stat").rpartition(")")[2].split()
+        fields = text(PROC / str(process) / "stat").rpartition(")")[2].split()
         total += sum(map(int, fields[11:15])) / TICKS_PER_SECOND
     return total
 
@@ -165,7 +165,7 @@ def _ran(processes: Sequence[int]) -> float:
 def _waits(processes: Sequence[int]) -> Iterator[tuple[int, float]]:
     for process in processes:
         for thread in PROC.glob(f"{process}/task/*"):
-            counted = _text(thread / "schedstat").split()
+            counted = text(thread / "schedstat").split()
             if counted:
                 yield int(thread.name), int(counted[1]) / 1e9
     if not (PROC / "self/schedstat").exists():
@@ -188,24 +188,8 @@ def _processors() -> tuple[dict[int, float], dict[int, float]]:
 def _throttled() -> float:
     """The longest-throttled of this process's control groups and their ancestors."""
     worst = 0.0
-    for line in _text(PROC / "self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        for root in (CGROUP / controllers,) if controllers else (CGROUP, CGROUP / "unified"):
-            group = root / path.strip("/")
-            for folder in (group, *group.parents[: len(group.parts) - len(root.parts)]):
-                counted = dict(line.split() for line in _text(folder / "cpu.stat").splitlines())
-                microseconds = (
-                    int(counted.get("throttled_usec", 0)) + int(counted.get("throttled_time", 0)) / 1e3
-                )
-                worst = max(worst, microseconds / 1e6)
+    for group in cpu_groups():
+        counted = dict(line.split() for line in text(group / "cpu.stat").splitlines())
+        microseconds = int(counted.get("throttled_usec", 0)) + int(counted.get("throttled_time", 0)) / 1e3
+        worst = max(worst, microseconds / 1e6)
     return worst
-
-
-def _text(path: Path) -> str:
-    """Content; empty if a process or group is gone or not accessible."""
-    try:
-        return path.read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""

@@ -19,8 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
-from train_bench.core import files, plugins
-from train_bench.core.job import DETERMINISTIC, PLAN_DIGEST, Job, plan_digest, read_job
+from train_bench.core import cores, files, plugins
+from train_bench.core.job import DETERMINISTIC, PLAN_DIGEST, RANK_CORES, Job, plan_digest, read_job
 from train_bench.core.parent_death import end_with_parent
 from train_bench.errors import TrainBenchError
 from train_bench.parallel import Parallel
@@ -49,7 +49,6 @@ def main(work: Work | None = None) -> None:
 
     from train_bench.run.handshake import handshake
 
-    torch.set_num_threads(threads_of(job))
     if job.deterministic:
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.benchmark = False
@@ -66,6 +65,8 @@ def main(work: Work | None = None) -> None:
         handshake(job, parallel)
         parallel = watchdog.of(parallel)
         watchdog.start()
+        cores.set_rank_cores(_rank_cores(job, parallel))
+        torch.set_num_threads(threads_of(job))
         if work is None:
             _run(job, parallel, state)
         else:
@@ -81,10 +82,19 @@ def main(work: Work | None = None) -> None:
 
 
 def threads_of(job: Job) -> int:
-    """CPU threads of a rank: as many as are planned, else its share of the host's cores."""
-    from train_bench.run import system
+    """CPU threads of this rank: as many as are planned, else one for each of its cores."""
+    return job.threads_per_rank or cores.rank_cores()
 
-    return job.threads_per_rank or max(1, system.cores() // job.nproc_per_node)
+
+def _rank_cores(job: Job, parallel: Parallel) -> int:
+    """Cores of this rank among the ranks of its host."""
+    limits = parallel.gather_objects(cores.limits()) or []
+    firsts = (rank - rank % job.nproc_per_node for rank in range(len(limits)))
+    shares = [
+        cores.share(own, limits[first : first + job.nproc_per_node])
+        for own, first in zip(limits, firsts, strict=True)
+    ]
+    return parallel.from_rank_zero(shares)[parallel.rank]
 
 
 def _run(job: Job, parallel: Parallel, state: RankState) -> None:
@@ -97,7 +107,12 @@ def _run(job: Job, parallel: Parallel, state: RankState) -> None:
     digest = plan_digest(files.read_json(Path(sys.argv[1])))
     job = replace(
         job,
-        announcement={**job.announcement, "submission_platform": name, PLAN_DIGEST: digest},
+        announcement={
+            **job.announcement,
+            "submission_platform": name,
+            PLAN_DIGEST: digest,
+            RANK_CORES: machine[RANK_CORES],
+        },
         config={**job.config, "hyperparameters": config.hyperparameters.logged()},
     )
     task = _task(job, config)
@@ -124,7 +139,21 @@ def _hardware(job: Job, parallel: Parallel) -> tuple[dict[str, Any], str]:
     ranks = parallel.from_rank_zero(parallel.gather_objects(own)) or [own]
     machine = system.describe()
     visible, used = machine["accelerators"], system.used_accelerators(r for r in ranks if r.host == own.host)
-    return machine | {"accelerators": used, "visible_accelerators": visible}, system.platform_of(ranks)
+    machine |= {
+        "accelerators": used,
+        "visible_accelerators": visible,
+        RANK_CORES: _use_of_cores(job, parallel),
+    }
+    return machine, system.platform_of(ranks)
+
+
+def _use_of_cores(job: Job, parallel: Parallel) -> dict[str, int]:
+    """Cores of this rank, its threads and, of a benchmark that may have any, its loader processes."""
+    data, own = job.config.get("data") or {}, cores.rank_cores()
+    used = {"cores": own, "threads": threads_of(job)}
+    if "workers" in data:
+        used["loader_processes"] = cores.loader_processes(data["workers"], parallel.device.type, own)
+    return used
 
 
 def new_task(job: Job) -> Task:

@@ -15,10 +15,11 @@ from typing import Any, NoReturn, Protocol, cast
 import torch
 
 from train_bench.check.one_rank import OneRank
+from train_bench.core import cores
 from train_bench.core.job import read_job
 from train_bench.errors import LaunchError
 from train_bench.parallel import Parallel
-from train_bench.run import rank, system, weights
+from train_bench.run import rank, weights
 from train_bench.seeds import derive
 from train_bench.startup.mapping import map_tensors
 from train_bench.startup.synthetic import WIDTH
@@ -88,7 +89,7 @@ class ReferenceModel:
 
     def __init__(self, plan: Path, index: int) -> None:
         self.job = read_job(plan, index)
-        torch.set_num_threads(self.job.threads_per_rank or system.cores())
+        torch.set_num_threads(self.job.threads_per_rank or cores.usable_cores())
         if self.job.deterministic:
             torch.use_deterministic_algorithms(True)
         self.task = rank.new_task(self.job)
