@@ -22,8 +22,8 @@ class LauncherConfig:
     nodes             hosts
     nproc_per_node    ranks on each host
     threads_per_rank  CPU threads of each rank; default: OMP_NUM_THREADS, else the benchmark's
-                      (`benchmark.threads_per_rank`), else the cores of the host divided by its ranks. A command gets
-                      it as OMP_NUM_THREADS; with neither, it chooses its threads itself
+                      (`benchmark.threads_per_rank`), else the cores of the rank, its own or its part of the
+                      host's. A command gets it as OMP_NUM_THREADS; with neither, it chooses its threads itself
     """
 
     name: str

@@ -105,6 +105,9 @@ def loader(
     """Batches of `samples`, one for each list of items in `sampler`, from as many processes as configured, and as suit
     the cores of the rank (`core/cores.py`) if that is None.
 
+    Training and evaluation have so many each, which take turns: those of training rest while it evaluates, with the
+    next batches ready, and the others while it trains. Parts that sum to the cores would leave cores idle all the time.
+
     collate       makes a batch of the samples of all items; None: `samples` makes it of the list
     numbers       the numbers of the samples that a list of items stands for
     padding_from  numbers from this one on fill batches and are no samples

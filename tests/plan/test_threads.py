@@ -59,6 +59,28 @@ def test_a_number_that_nobody_has_said_is_not_printed(words):
     assert "thread(s) each" not in planned(*words)
 
 
+@pytest.mark.usefixtures("sbatch_is_there")
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ((), "8 a rank; 1 thread(s); 7 loader process(es) on a GPU, 0 on a CPU"),
+        (
+            ("launcher=torchrun", "launcher.nproc_per_node=2"),
+            "4 a rank; 1 thread(s); 3 loader process(es) on a",
+        ),
+        (
+            ("launcher=slurm", "launcher.cpus_per_rank=12"),
+            "12 a rank; 1 thread(s); 11 loader process(es) on a",
+        ),
+        (("launcher=slurm",), "those of each rank, known when it starts; 1 thread(s)\n"),
+        (("benchmark.data.workers=2",), "8 a rank; 1 thread(s); 2 loader process(es) on a GPU, 2 on a CPU"),
+    ],
+)
+def test_a_plan_has_cores_threads_and_loader_processes_of_a_rank(monkeypatch, words, line):
+    monkeypatch.setattr(cores, "usable_cores", lambda: 8)
+    assert f"cores       {line}" in planned("benchmark=flux1_mini", *words)
+
+
 LAUNCHERS = {
     "inline": (),
     "torchrun": ("launcher=torchrun", "launcher.nproc_per_node=2"),

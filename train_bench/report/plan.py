@@ -34,6 +34,8 @@ def _facts(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "training", _training(shared)
     yield "evaluation", _evaluation(shared)
     yield "ranks", _ranks(shared)
+    if plan["rank_cores"] is not None:
+        yield "cores", _cores(plan["rank_cores"])
     slow = f"; {plan['advice']}" if plan["advice"] else ""
     yield "numerics", f"{shared['precision']} on device={shared['device']}{slow}"
     if shared["command"] is not None:
@@ -82,6 +84,14 @@ def _ranks(shared: Mapping[str, Any]) -> str:
     own = "" if shared["command"] is None else ", threads chosen by the command"
     each = f", {threads} thread(s) each" if threads else own
     return f"{shared['launcher']}: {shared['nodes']} host(s) x {shared['nproc_per_node']} rank(s){each}"
+
+
+def _cores(each: Mapping[str, Any]) -> str:
+    known = "those of each rank, known when it starts" if each["cores"] is None else f"{each['cores']} a rank"
+    threads = f"; {each['threads']} thread(s)" if each["threads"] else ""
+    loaders = each["loader_processes"]
+    counts = f"; {loaders['cuda']} loader process(es) on a GPU, {loaders['cpu']} on a CPU" if loaders else ""
+    return f"{known}{threads}{counts}"
 
 
 def _say(console: Console, text: str) -> None:

@@ -15,7 +15,8 @@ from train_bench.campaign.opened import Campaign
 from train_bench.cli import composing, plan_dry
 from train_bench.cli.composing import Answer
 from train_bench.cli.exit_codes import VALID
-from train_bench.core.job import Job
+from train_bench.core import cores
+from train_bench.core.job import RANK_CORES, Job
 from train_bench.errors import RequestError
 from train_bench.plan import discover, earlier
 from train_bench.plan.process import rank_argv
@@ -61,6 +62,7 @@ def _as_json(campaign: Campaign) -> dict[str, Any]:
     return written | {
         "about": discover.about(campaign.plan.variant),
         "target": str(campaign.rules.target),
+        RANK_CORES: _cores(job),
         "data": f"{campaign.data_dir} ({'prepared' if campaign.has_data else 'not prepared'})",
         "time": earlier.time_of_a_run(written, job.folder) or FIRST_OF_ITS_KIND,
         "advice": advice.on_precision(campaign),
@@ -76,6 +78,20 @@ def _as_json(campaign: Campaign) -> dict[str, Any]:
         ],
         "files": {str(path): text for path, text in files.items()},
     }
+
+
+def _cores(job: Job) -> dict[str, Any] | None:
+    """Cores of a rank, its threads, and its loader processes by type of device, as far as they are known before a rank
+    starts; None of a program of the user's own."""
+    if job.command is not None:
+        return None
+    own = job.launcher_config.get("cpus_per_rank")
+    if own is None and job.nodes == 1 and job.launcher != "slurm":
+        own = max(1, cores.usable_cores() // job.nproc_per_node)
+    data, loaders = job.config.get("data") or {}, {}
+    if "workers" in data and (own or data["workers"] is not None):
+        loaders = {type: cores.loader_processes(data["workers"], type, own or 1) for type in ("cpu", "cuda")}
+    return {"cores": own, "threads": job.threads_per_rank or own, "loader_processes": loaders}
 
 
 def _values(job: Job) -> dict[str, Any]:
