@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from train_bench.logs.record import RunRecord
@@ -75,7 +76,14 @@ def finding(
 
 
 def file_finding(
-    file: str, check: str, message: str, *, line: int = 0, key: str | None = None, value: Any = None
+    file: str | Path,
+    check: str,
+    message: str,
+    *,
+    line: int = 0,
+    key: str | None = None,
+    value: Any = None,
+    grade: str = REVIEW,
 ) -> Finding:
-    """Finding for review on a file of any kind."""
-    return Finding(check=check, grade=REVIEW, file=file, line=line, key=key, message=message, value=value)
+    """Finding, for review if nothing else is said, on a file of any kind or on a campaign's folder."""
+    return Finding(check=check, grade=grade, file=str(file), line=line, key=key, message=message, value=value)

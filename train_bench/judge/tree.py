@@ -18,7 +18,7 @@ from train_bench.errors import LogError, RequestError
 from train_bench.judge.checks.campaign_checks import Changes
 from train_bench.judge.compliance import RunVerdict
 from train_bench.judge.entry import Judgement, judge_entry
-from train_bench.judge.finding import REVIEW, Finding
+from train_bench.judge.finding import file_finding
 from train_bench.judge.locate import Entries, Location, find, in_folder
 from train_bench.judge.patterns import time_copies
 from train_bench.judge.published import peers, published_entries
@@ -235,5 +235,5 @@ def _times(record: RunRecord) -> tuple[float | None, ...]:
 
 
 def _with_finding(record: RunRecord, verdict: RunVerdict, check: str, message: str) -> RunVerdict:
-    finding = Finding(check=check, grade=REVIEW, file=record.file, line=0, key=None, message=message)
+    finding = file_finding(record.file, check, message)
     return replace(verdict, findings=(*verdict.findings, finding))

@@ -19,7 +19,7 @@ from train_bench.core.job import OF_ONE_JOB, PLAN_DIGEST
 from train_bench.errors import LogError
 from train_bench.judge.checks.case import EntryCase, LogCase
 from train_bench.judge.checks.planned import Planned, count, mapping
-from train_bench.judge.finding import BREAKS, REVIEW, Finding, finding
+from train_bench.judge.finding import BREAKS, REVIEW, Finding, file_finding, finding
 from train_bench.judge.patterns import same_qualities, time_copies
 from train_bench.logs.log import NO_CONTENT, Log
 from train_bench.logs.record import SUCCESS, TELLING_SECONDS, RunRecord
@@ -121,10 +121,10 @@ def check_entry_against_plan(case: EntryCase) -> Iterator[Finding]:
                 "There is no plan.json next to these logs, so it cannot be verified that they are all "
                 "runs of the campaign, with the seeds and values planned before the first run."
             )
-            yield _of_file(plan, "plan", message, REVIEW)
+            yield file_finding(plan, "plan", message)
         return
     for message in _contradictions(location.plan, planned, rules):
-        yield _of_file(plan, "plan", f"The plan contradicts itself: {message}.", grade)
+        yield file_finding(plan, "plan", f"The plan contradicts itself: {message}.", grade=grade)
     names = [f"record_{record.index}.json" for record in records]
     missing = [name for name in names if not (location.folder / name).is_file()]
     if missing:
@@ -132,7 +132,7 @@ def check_entry_against_plan(case: EntryCase) -> Iterator[Finding]:
         message = (
             f"Missing records: {listed}; edits of the corresponding logs after their runs cannot be excluded."
         )
-        yield _of_file(location.folder, "record", message, REVIEW)
+        yield file_finding(location.folder, "record", message)
 
 
 def _contradictions(plan: Mapping[str, Any], planned: Planned, rules: BenchmarkRules) -> Iterator[str]:
@@ -278,7 +278,3 @@ def _without(job: Mapping[str, Any], names: Sequence[str]) -> str:
 
 def _short(value: Any) -> str:
     return repr(value)[:80]
-
-
-def _of_file(path: Path, check: str, message: str, grade: str) -> Finding:
-    return Finding(check=check, grade=grade, file=str(path), line=0, key=None, message=message)

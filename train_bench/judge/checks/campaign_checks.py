@@ -16,7 +16,7 @@ from train_bench.core.job import jobs_of
 from train_bench.errors import LogError, RequestError
 from train_bench.judge.checks.case import EntryCase
 from train_bench.judge.checks.planned import mapping
-from train_bench.judge.finding import BREAKS, REVIEW, Finding, finding
+from train_bench.judge.finding import BREAKS, REVIEW, Finding, file_finding, finding
 from train_bench.judge.locate import Location
 from train_bench.logs.record import RunRecord
 from train_bench.rules.ruleset import BenchmarkRules
@@ -62,19 +62,21 @@ def check_changes_since_plan(case: EntryCase) -> Iterator[Finding]:
             f"The rules of {rules.name} in {rules.ruleset} changed after the campaign was planned; the "
             f"current rules apply{_other_target(plan, rules)}."
         )
-        yield _of_plan(location, "ruleset_digest", message, then)
+        yield file_finding(location.folder / "plan.json", "ruleset_digest", message, value=then)
     if "points_digest" in plan and plan["points_digest"] != points_digest:
         message = (
             f"The reference convergence points of {rules.name} changed after the campaign was planned; the "
             "current points apply."
         )
-        yield _of_plan(location, "points_digest", message, plan["points_digest"])
+        yield file_finding(
+            location.folder / "plan.json", "points_digest", message, value=plan["points_digest"]
+        )
     revision = plan.get("revision")
     if isinstance(revision, str) and revision.endswith("+changes"):
         message = (
             f"The campaign was planned from uncommitted source ({revision}); others cannot check it out."
         )
-        yield _of_plan(location, "revision", message, revision)
+        yield file_finding(location.folder / "plan.json", "revision", message, value=revision)
 
 
 def check_budget(case: EntryCase) -> Iterator[Finding]:
@@ -94,7 +96,7 @@ def check_budget(case: EntryCase) -> Iterator[Finding]:
             listed = f"{len(ended)} of them (index {', '.join(ended)}), counted as not converged"
             message += f"; it stopped {listed if ended else 'none of them'}"
         message += "."
-        yield _of_plan(location, "stop_when", message, budget)
+        yield file_finding(location.folder / "plan.json", "stop_when", message, value=budget)
 
 
 def check_injected_faults(case: EntryCase) -> Iterator[Finding]:
@@ -107,7 +109,13 @@ def check_injected_faults(case: EntryCase) -> Iterator[Finding]:
             f"The plan has fault injection, inject_faults={requested[0]!r:.80}; the closed division does not "
             "allow it."
         )
-        yield _of_plan(location, "faults", message, requested[0], grade=BREAKS if case.closed else REVIEW)
+        yield file_finding(
+            location.folder / "plan.json",
+            "faults",
+            message,
+            value=requested[0],
+            grade=BREAKS if case.closed else REVIEW,
+        )
 
 
 def redefined_values(location: Location, rules: BenchmarkRules, changes: Changes | None) -> tuple[str, ...]:
@@ -241,11 +249,6 @@ def _other_target(plan: Mapping[str, Any], rules: BenchmarkRules) -> str:
 
 def _count(folder: Path, pattern: str) -> int:
     return len(list(folder.glob(pattern))) if folder.is_dir() else 0
-
-
-def _of_plan(location: Location, check: str, message: str, value: Any, grade: str = REVIEW) -> Finding:
-    file = str(location.folder / "plan.json")
-    return Finding(check=check, grade=grade, file=file, line=0, key=None, message=message, value=value)
 
 
 def _read(path: Path) -> Attempt:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from train_bench.core.digits import distinct
 from train_bench.judge.checks.case import EntryCase
-from train_bench.judge.finding import REVIEW, Finding
+from train_bench.judge.finding import Finding, file_finding
 from train_bench.judge.locate import Location
 from train_bench.judge.rcp import Point, RcpVerdict
 from train_bench.logs.record import RunRecord
@@ -26,7 +26,7 @@ def _slower(location: Location, verdict: RcpVerdict) -> Iterator[Finding]:
             f"The runs converge more slowly than the reference: their mean of {mean} is above {bound}; "
             "chance alone does this in 5 % of cases."
         )
-        yield _finding(location, "slower", message, value=verdict.submission_mean)
+        yield file_finding(location.folder, "slower", message, value=verdict.submission_mean)
 
 
 def _same_seeds(
@@ -41,10 +41,4 @@ def _same_seeds(
                 f"{len(shared)} of the runs have seeds of the reference runs at batch size {point.batch_size}, for "
                 f"example {min(shared)}; compare runs with other seeds."
             )
-            yield _finding(location, "reference_seeds", message, value=len(shared))
-
-
-def _finding(location: Location, check: str, message: str, *, value: float | None) -> Finding:
-    return Finding(
-        check=check, grade=REVIEW, file=str(location.folder), line=0, key=None, message=message, value=value
-    )
+            yield file_finding(location.folder, "reference_seeds", message, value=len(shared))

@@ -9,7 +9,7 @@ from typing import Any
 from train_bench.core.job import DETERMINISTIC, jobs_of
 from train_bench.judge.checks.case import EntryCase
 from train_bench.judge.checks.planned import mapping
-from train_bench.judge.finding import REVIEW, Finding
+from train_bench.judge.finding import Finding, file_finding
 
 NUMBERS = re.compile(
     r"NVIDIA_TF32_OVERRIDE|TORCH_ALLOW_TF32_CUBLAS_OVERRIDE|ATEN_CPU_CAPABILITY|OPENBLAS_CORETYPE"
@@ -49,9 +49,7 @@ def check_environment(case: EntryCase) -> Iterator[Finding]:
             )
             message = f"The ranks had environment variables that change the {what} of a run: {listed}."
             file = str(case.folder / "system.json")
-            yield Finding(
-                check="environment", grade=REVIEW, file=file, line=0, key=None, message=message, value=listed
-            )
+            yield file_finding(file, "environment", message, value=listed)
 
 
 def check_described_system(case: EntryCase) -> Iterator[Finding]:
@@ -68,15 +66,7 @@ def check_described_system(case: EntryCase) -> Iterator[Finding]:
             "processor, memory, accelerators and versions of the campaign are those of another system."
         )
         file = str(case.folder / "system.json")
-        yield Finding(
-            check="described_system",
-            grade=REVIEW,
-            file=file,
-            line=0,
-            key="submission_platform",
-            message=message,
-            value=others[0],
-        )
+        yield file_finding(file, "described_system", message, key="submission_platform", value=others[0])
 
 
 def _short(value: str | None) -> str:

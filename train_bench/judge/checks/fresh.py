@@ -7,7 +7,7 @@ from pathlib import Path
 
 from train_bench.core.escape import plain
 from train_bench.judge.checks.case import EntryCase
-from train_bench.judge.finding import REVIEW, Finding
+from train_bench.judge.finding import Finding, file_finding
 from train_bench.logs.record import SUCCESS, RunRecord
 
 FOLD = 6.0
@@ -32,15 +32,7 @@ def check_fresh(case: EntryCase) -> Iterator[Finding]:
     ]
     for said in filter(None, (_far_apart(reached, case), _at_once(reached))):
         message, value = said
-        yield Finding(
-            check="fresh",
-            grade=REVIEW,
-            file=str(case.folder),
-            line=0,
-            key=None,
-            message=f"{message} {QUESTION}",
-            value=value,
-        )
+        yield file_finding(case.folder, "fresh", f"{message} {QUESTION}", value=value)
         return
 
 

@@ -17,7 +17,7 @@ from train_bench.judge.checks.case import EntryCase
 from train_bench.judge.checks.observed import CLOCK_SECONDS, number
 from train_bench.judge.checks.planned import mapping
 from train_bench.judge.checks.recorded import runs_here
-from train_bench.judge.finding import REVIEW, Finding, finding
+from train_bench.judge.finding import REVIEW, Finding, file_finding, finding
 from train_bench.logs.record import RunRecord
 
 CLOCKS_MS = 60_000
@@ -117,7 +117,7 @@ def check_pause(case: EntryCase) -> Iterator[Finding]:
                 f"The run of result_{run}.txt began {(started - before) / 3_600_000:.1f} h after the attempt before it "
                 "had ended. What was between, and was this run taken again?"
             )
-            yield _of_campaign(case, "pause", message)
+            yield file_finding(case.folder, "pause", message)
         before = ended if before == math.inf else max(before, ended)
 
 
@@ -137,12 +137,7 @@ def check_declared(case: EntryCase) -> Iterator[Finding]:
             "The plan does not number its runs, so it declares none: other runs and campaigns cannot be counted, of "
             "which these may be the best."
         )
-        yield _of_campaign(case, "declared", message, "plan.json")
-
-
-def _of_campaign(case: EntryCase, check: str, message: str, file: str = "") -> Finding:
-    path = str(case.folder / file)
-    return Finding(check=check, grade=REVIEW, file=path, line=0, key=None, message=message)
+        yield file_finding(case.folder / "plan.json", "declared", message)
 
 
 def _array(case: EntryCase) -> bool:

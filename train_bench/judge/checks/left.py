@@ -21,7 +21,7 @@ from train_bench.judge.checks.campaign_checks import FINISHED, attempts_at
 from train_bench.judge.checks.case import EntryCase
 from train_bench.judge.checks.planned import mapping
 from train_bench.judge.checks.samples import DATA, ORDER
-from train_bench.judge.finding import REVIEW, Finding
+from train_bench.judge.finding import Finding, file_finding
 from train_bench.logs.record import PROCESSOR_WAIT, SUCCESS
 
 LEFT = "left"
@@ -230,6 +230,4 @@ def _finding(case: EntryCase, said: str, value: str) -> Finding:
         f"{said}, which a campaign of train_bench {version} leaves. Was it removed? Judge the folder in which the "
         "campaign ran."
     )
-    return Finding(
-        check=LEFT, grade=REVIEW, file=str(case.folder), line=0, key=None, message=message, value=value
-    )
+    return file_finding(case.folder, LEFT, message, value=value)

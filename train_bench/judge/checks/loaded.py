@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from train_bench.judge.checks.case import EntryCase
 from train_bench.judge.checks.environment import environment
 from train_bench.judge.checks.planned import mapping
-from train_bench.judge.finding import REVIEW, Finding
+from train_bench.judge.finding import Finding, file_finding
 from train_bench.logs.log import Log
 
 LOADED = "loaded_code"
@@ -48,15 +48,7 @@ def check_loaded_code(case: EntryCase) -> Iterator[Finding]:
             more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
             some = "" if runs == len(lists) else f" ({runs} of {len(lists)} runs)"
             listed = ", ".join(name[:LONGEST] for name in names[:MOST]) + more + some
-            yield Finding(
-                check=LOADED,
-                grade=REVIEW,
-                file=str(case.folder),
-                line=0,
-                key=LOADED,
-                message=message.format(listed),
-                value=names[0],
-            )
+            yield file_finding(case.folder, LOADED, message.format(listed), key=LOADED, value=names[0])
 
 
 def _preloaded(variables: Mapping[str, str]) -> set[str]:

@@ -17,7 +17,7 @@ from train_bench.core.finite_number import finite_number
 from train_bench.judge.checks.campaign_checks import attempts_at
 from train_bench.judge.checks.case import EntryCase, ProgramFacts
 from train_bench.judge.checks.planned import mapping
-from train_bench.judge.finding import REVIEW, Finding, finding
+from train_bench.judge.finding import REVIEW, Finding, file_finding, finding
 from train_bench.judge.locate import Location
 from train_bench.logs.record import RunRecord
 
@@ -126,13 +126,13 @@ def check_work(case: EntryCase) -> Iterator[Finding]:
             f"on the clock, for example {used:.2f} s in {(example.minutes or 0) * 60:.2f} s for {steps:.0f} training "
             f"steps ({Path(example.file).name}); work of other hosts and containers does not count."
         )
-        yield _of_program(case, "processor_time", message, used)
+        yield file_finding(case.folder, "processor_time", message, value=used)
     if without_data:
         message = (
             f"In {without_data} of these runs no file of the benchmark's data folder was opened while the program ran, "
             "so it took its data from elsewhere, or trained on none."
         )
-        yield _of_program(case, "data", message, without_data)
+        yield file_finding(case.folder, "data", message, value=without_data)
 
 
 def _life(seen: Observed, record: RunRecord, case: EntryCase) -> Iterator[Finding]:
@@ -166,7 +166,7 @@ def _claimed(seen: Observed, program: ProgramFacts, record: RunRecord, case: Ent
             f"{Path(record.file).name} says that the ranks used {program.ran:.2f} s of processor time on the clock, "
             f"but all processes of the program used {total:.2f} s from start to end."
         )
-        yield _of_program(case, "processor_time", message, program.ran)
+        yield file_finding(case.folder, "processor_time", message, value=program.ran)
 
 
 def _next_to_none(seen: Observed, program: ProgramFacts, record: RunRecord) -> float | None:
@@ -185,11 +185,6 @@ def _next_to_none(seen: Observed, program: ProgramFacts, record: RunRecord) -> f
 
 def _steps(record: RunRecord) -> float:
     return (record.samples or 0) / (record.global_batch_size or math.inf)
-
-
-def _of_program(case: EntryCase, check: str, message: str, value: float) -> Finding:
-    file = str(case.folder)
-    return Finding(check=check, grade=REVIEW, file=file, line=0, key=None, message=message, value=value)
 
 
 def number(value: Any) -> float | None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from train_bench.core.escape import plain
 from train_bench.judge.checks.case import EntryCase
-from train_bench.judge.finding import REVIEW, Finding
+from train_bench.judge.finding import Finding, file_finding
 from train_bench.judge.official.official_log import OfficialCrash
 from train_bench.judge.official.package_files import (
     RCP_BYPASS,
@@ -31,15 +30,17 @@ def check_parameters(case: EntryCase) -> Iterator[Finding]:
         try:
             lines = bypass_lines(path)
         except OfficialCrash as error:
-            yield _finding(path, f"The package checker stops at {plain(str(error))}.")
+            yield file_finding(path, "bypass", f"The package checker stops at {plain(str(error))}.")
             continue
         for line in lines:
             word = line.strip()
             if line in CHECKS:
-                yield _finding(path, f"{line} switches the {CHECKS[line]} of the package checker off; why?")
+                yield file_finding(
+                    path, "bypass", f"{line} switches the {CHECKS[line]} of the package checker off; why?"
+                )
             elif word.casefold() in CHECKS:
                 message = f"{plain(word)} has no effect: it counts as the last line, without a line end."
-                yield _finding(path, message)
+                yield file_finding(path, "bypass", message)
 
 
 def check_submitter_parameters(case: EntryCase, verdict: RcpVerdict) -> Iterator[Finding]:
@@ -53,13 +54,10 @@ def check_submitter_parameters(case: EntryCase, verdict: RcpVerdict) -> Iterator
         return
     for word in words:
         if word.replace("_", "-").casefold() == RCP_BYPASS:
-            yield _finding(
+            yield file_finding(
                 path,
+                "bypass",
                 f"The RCP test fails, and {plain(word)} in {plain(path.parent.name)}/{path.name} lets all entries of "
                 "the submitter be uploaded without it; that a round has this entry is a decision of its review.",
             )
             return
-
-
-def _finding(path: Path, message: str) -> Finding:
-    return Finding(check="bypass", grade=REVIEW, file=str(path), line=0, key=None, message=message)

@@ -11,7 +11,7 @@ from train_bench.core.job import jobs_of
 from train_bench.judge.checks.case import EntryCase
 from train_bench.judge.checks.submission import accelerators_of
 from train_bench.judge.checks.unverifiable import ran_as
-from train_bench.judge.finding import REVIEW, Finding
+from train_bench.judge.finding import Finding, file_finding
 from train_bench.judge.published import hardware, published_entries
 from train_bench.logs.record import RunRecord
 from train_bench.rules.ruleset import BenchmarkRules
@@ -41,15 +41,7 @@ def check_physics(case: EntryCase) -> Iterator[Finding]:
         f"{file} takes {fastest:.4g} samples/s. At {flop / 1e9:.4g} GFLOP a sample these are {own} TFLOP/s; {name} "
         f"can do {limit} at most. Are the times, the samples and the system right?"
     )
-    yield Finding(
-        check="physics",
-        grade=REVIEW,
-        file=str(case.folder),
-        line=0,
-        key=None,
-        message=message,
-        value=round(fastest * flop / peak, 4),
-    )
+    yield file_finding(case.folder, "physics", message, value=round(fastest * flop / peak, 4))
 
 
 def _speed(record: RunRecord, rules: BenchmarkRules) -> float | None:

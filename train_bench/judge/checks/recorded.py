@@ -20,7 +20,7 @@ from train_bench.judge.checks.case import EntryCase
 from train_bench.judge.checks.left import RELEASED, own_sources, version_of
 from train_bench.judge.checks.planned import count, mapping
 from train_bench.judge.checks.samples import DATA
-from train_bench.judge.finding import REVIEW, Finding
+from train_bench.judge.finding import Finding, file_finding
 
 DAY_MS = 86_400_000
 LATEST_DAYS = 30
@@ -50,13 +50,13 @@ def check_sources(case: EntryCase) -> Iterator[Finding]:
                 f"The plan names sources {_short(sources)} of revision {revision[:12]}, and that revision has {due}. "
                 "Which code ran? Run the campaign again from a clean checkout."
             )
-            yield _of_plan(case, "sources", message, sources)
+            yield file_finding(case.folder / "plan.json", "sources", message, value=sources)
     elif plan.get("train_bench") == __version__ and sources != own_sources():
         message = (
             f"The plan names sources {_short(sources)} without a revision, and train_bench {__version__} here has "
             f"{own_sources()}; others cannot check them out. Run the campaign from a git checkout or from a release."
         )
-        yield _of_plan(case, "sources", message, sources)
+        yield file_finding(case.folder / "plan.json", "sources", message, value=sources)
 
 
 @cache
@@ -82,7 +82,7 @@ def check_versions(case: EntryCase) -> Iterator[Finding]:
             f"The campaign names {', '.join(unknown[:MOST_NAMES])}; by the versions here no release has that number. "
             "Which build was it?"
         )
-        yield _of_plan(case, "versions", message, unknown[0])
+        yield file_finding(case.folder / "plan.json", "versions", message, value=unknown[0])
     others = [
         f"{name} {_short(planned[name])} in the plan and {_short(found[name])} in system.json"
         for name in sorted(planned.keys() & found.keys())
@@ -90,7 +90,7 @@ def check_versions(case: EntryCase) -> Iterator[Finding]:
     ]
     if others and not case.location.runs_command:
         message = f"The ranks found other packages than the plan names: {'; '.join(others[:MOST_NAMES])}."
-        yield _of_plan(case, "versions", message, others[0])
+        yield file_finding(case.folder / "plan.json", "versions", message, value=others[0])
 
 
 def _is_possible(version: str, known: str) -> bool:
@@ -107,7 +107,7 @@ def check_interpreter(case: EntryCase) -> Iterator[Finding]:
         message = (
             f"The ranks ran by python={_short(python)}, which brings the code of an environment of its own."
         )
-        yield _of_plan(case, "interpreter", message, str(python))
+        yield file_finding(case.folder / "plan.json", "interpreter", message, value=str(python))
 
 
 def check_threads(case: EntryCase) -> Iterator[Finding]:
@@ -118,10 +118,10 @@ def check_threads(case: EntryCase) -> Iterator[Finding]:
         return
     if had and had != planned:
         message = f"The plan gives a rank {planned} threads, and system.json has {had}. Which is right?"
-        yield _of_plan(case, "threads", message, planned)
+        yield file_finding(case.folder / "plan.json", "threads", message, value=planned)
     elif cores and planned > cores:
         message = f"The plan gives a rank {planned} threads on {cores} cores. Is the system the right one?"
-        yield _of_plan(case, "threads", message, planned)
+        yield file_finding(case.folder / "plan.json", "threads", message, value=planned)
 
 
 def check_same_data(case: EntryCase) -> Iterator[Finding]:
@@ -139,7 +139,7 @@ def check_same_data(case: EntryCase) -> Iterator[Finding]:
             f"{odd[0]}{more} other data than most runs of this campaign ({DATA}); all runs of a campaign have the same "
             "data."
         )
-        yield _of_campaign(case, "data_of_runs", message, odd[0])
+        yield file_finding(case.folder, "data_of_runs", message, value=odd[0])
 
 
 def check_known_data(case: EntryCase) -> Iterator[Finding]:
@@ -157,7 +157,7 @@ def check_known_data(case: EntryCase) -> Iterator[Finding]:
                 f"The runs had other data than those of {case.rules.name}: {DATA} has a digest of {said}..., and "
                 f"theirs is {own}.... Which data were these?"
             )
-            yield _of_campaign(case, "known_data", message, other[0])
+            yield file_finding(case.folder, "known_data", message, value=other[0])
             return
 
 
@@ -172,13 +172,13 @@ def check_same_host(case: EntryCase) -> Iterator[Finding]:
     if len(hosts) > 1:
         named = ", ".join(map(_short, hosts[:MOST_NAMES]))
         message = f"The runs were started on {len(hosts)} hosts ({named}). Was it one system?"
-        yield _of_campaign(case, "hosts", message, hosts[0])
+        yield file_finding(case.folder, "hosts", message, value=hosts[0])
     elif hosts and isinstance(described, str) and described not in hosts:
         message = (
             f"system.json describes the host {_short(described)}, and the runs were started on {_short(hosts[0])}. "
             "Which one was it?"
         )
-        yield _of_campaign(case, "hosts", message, described)
+        yield file_finding(case.folder, "hosts", message, value=described)
 
 
 def runs_here(case: EntryCase) -> bool:
@@ -196,7 +196,7 @@ def check_age(case: EntryCase) -> Iterator[Finding]:
         return
     days = round((min(started) - created) / DAY_MS)
     message = f"The first run began {days} days after the plan was written. Were there earlier runs of it?"
-    yield _of_plan(case, "age", message, days)
+    yield file_finding(case.folder / "plan.json", "age", message, value=days)
 
 
 def _job(case: EntryCase) -> dict[str, Any]:
@@ -206,12 +206,3 @@ def _job(case: EntryCase) -> dict[str, Any]:
 
 def _short(value: Any) -> str:
     return plain(str(value))[:LONGEST]
-
-
-def _of_plan(case: EntryCase, check: str, message: str, value: Any) -> Finding:
-    return _of_campaign(case, check, message, value, file="plan.json")
-
-
-def _of_campaign(case: EntryCase, check: str, message: str, value: Any, file: str = "") -> Finding:
-    path = str(case.folder / file) if file else str(case.folder)
-    return Finding(check=check, grade=REVIEW, file=path, line=0, key=None, message=message, value=value)

@@ -14,7 +14,7 @@ from train_bench.core.digits import distinct
 from train_bench.core.escape import plain
 from train_bench.errors import LogError
 from train_bench.judge.checks.case import EntryCase
-from train_bench.judge.finding import BREAKS, REVIEW, Finding
+from train_bench.judge.finding import BREAKS, REVIEW, Finding, file_finding
 from train_bench.judge.locate import Location, round_of
 from train_bench.judge.rcp import PASS, RcpVerdict
 from train_bench.logs.record import RunRecord
@@ -59,7 +59,9 @@ def _other_round(location: Location) -> Iterator[Finding]:
             f"campaign elsewhere, or remove plan.json to judge it by {named}."
         )
         grade = REVIEW if location.submitter is None else BREAKS
-        yield _finding(location.folder / "plan.json", "round", message, value=location.ruleset, grade=grade)
+        yield file_finding(
+            location.folder / "plan.json", "round", message, value=location.ruleset, grade=grade
+        )
 
 
 def _unreadable_description(location: Location) -> Iterator[Finding]:
@@ -68,16 +70,16 @@ def _unreadable_description(location: Location) -> Iterator[Finding]:
     try:
         read, repaired = _read_description(location.system_file)
     except LogError as error:
-        yield _finding(location.system_file, "system", f"The system description cannot be read: {error}")
+        yield file_finding(location.system_file, "system", f"The system description cannot be read: {error}")
         return
     if repaired is not None:
         message = f"The system description has {repaired}; it is read, but the package checker stops at it."
-        yield _finding(location.system_file, "system", message)
+        yield file_finding(location.system_file, "system", message)
     elif (repeated := _repeated_field(location.system_file)) is not None:
         message = f"The system description has {repeated} twice, of which the last counts; which is right?"
-        yield _finding(location.system_file, "system", message, key=repeated)
+        yield file_finding(location.system_file, "system", message, key=repeated)
     if not isinstance(read, dict):
-        yield _finding(location.system_file, "system", "The system description is not a JSON object.")
+        yield file_finding(location.system_file, "system", "The system description is not a JSON object.")
 
 
 def _uncounted(location: Location) -> Iterator[Finding]:
@@ -90,7 +92,7 @@ def _uncounted(location: Location) -> Iterator[Finding]:
                 "speeds of accelerators are not compared."
             )
             assert location.system_file is not None
-            yield _finding(location.system_file, "system", message, key=field)
+            yield file_finding(location.system_file, "system", message, key=field)
 
 
 def _other_folder(case: EntryCase) -> Iterator[Finding]:
@@ -101,7 +103,7 @@ def _other_folder(case: EntryCase) -> Iterator[Finding]:
             f"The folder is named {plain(named)}, and its logs are of {case.rules.name}; the package checker goes by "
             "the name of the folder."
         )
-        yield _finding(case.folder, "folder", message, value=named)
+        yield file_finding(case.folder, "folder", message, value=named)
 
 
 def _contradictions(
@@ -126,7 +128,7 @@ def _contradictions(
             if field == "division":
                 message += " The stricter of the two applies."
             grade = BREAKS if rules.strict and field == "division" else REVIEW
-            yield _finding(location.system_file, "system", message, key=key, value=stated, grade=grade)
+            yield file_finding(location.system_file, "system", message, key=key, value=stated, grade=grade)
 
 
 def check_scaling(case: EntryCase, rcp: RcpVerdict) -> Iterator[Finding]:
@@ -139,13 +141,13 @@ def check_scaling(case: EntryCase, rcp: RcpVerdict) -> Iterator[Finding]:
         stated = content["scaling_factor"]
         stated = math.nan if isinstance(stated, bool) else float(stated)
     except (LogError, TypeError, KeyError, ValueError, OverflowError) as error:
-        yield _finding(path, "scaling", f"scaling.json has no readable scaling_factor: {error!r}.")
+        yield file_finding(path, "scaling", f"scaling.json has no readable scaling_factor: {error!r}.")
         return
     due = rcp.factor if rcp.verdict == PASS and rcp.factor is not None else 1.0
     if not math.isclose(stated, due, rel_tol=1e-6):
         said, follows = distinct(stated, due, decimals=6)
         message = f"scaling_factor is {said}, but {follows} follows from the logs (RCP {rcp.verdict})."
-        yield _finding(path, "scaling", message, value=stated)
+        yield file_finding(path, "scaling", message, value=stated)
 
 
 def description_of(location: Location) -> Mapping[str, Any]:
@@ -229,9 +231,3 @@ def _as_logged(stated: str) -> list[str]:
 def _plain(value: str) -> str:
     """Name without case and separators."""
     return "".join(char for char in value.casefold() if char.isalnum())
-
-
-def _finding(
-    path: Path, check: str, message: str, *, key: str | None = None, value: Any = None, grade: str = REVIEW
-) -> Finding:
-    return Finding(check=check, grade=grade, file=str(path), line=0, key=key, message=message, value=value)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from train_bench.core.escape import plain
 from train_bench.judge.checks.case import EntryCase
-from train_bench.judge.finding import REVIEW, Finding
+from train_bench.judge.finding import Finding, file_finding
 from train_bench.logs.record import RunRecord
 
 LEAST_EVALUATIONS = 2
@@ -28,12 +28,4 @@ def check_twins(case: EntryCase) -> Iterator[Finding]:
             f"{len(twins)} run(s) have several logs, for example {first} and {second}; keep one of each, the others "
             "count as further runs."
         )
-        yield Finding(
-            check="twins",
-            grade=REVIEW,
-            file=str(case.folder),
-            line=0,
-            key=None,
-            message=message,
-            value=len(twins),
-        )
+        yield file_finding(case.folder, "twins", message, value=len(twins))

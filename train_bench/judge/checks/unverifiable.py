@@ -13,7 +13,7 @@ from train_bench.judge.checks.loaded import loaded_code
 from train_bench.judge.checks.planned import mapping
 from train_bench.judge.checks.ranks import REPLICAS
 from train_bench.judge.checks.samples import DATA, ORDER
-from train_bench.judge.finding import REVIEW, Finding, finding
+from train_bench.judge.finding import REVIEW, Finding, file_finding, finding
 from train_bench.logs.log import Log
 from train_bench.logs.record import PROCESSOR_WAIT, RunRecord
 
@@ -122,15 +122,7 @@ def check_ran_as_planned(case: EntryCase) -> Iterator[Finding]:
             message = (
                 f"The plan names {due} as {field} of the program, and its logs {named}; what ran counts."
             )
-            yield Finding(
-                check="ran_as",
-                grade=REVIEW,
-                file=str(case.folder),
-                line=0,
-                key=field,
-                message=message,
-                value=next(iter(others)),
-            )
+            yield file_finding(case.folder, "ran_as", message, key=field, value=next(iter(others)))
 
 
 def canonical_precision(precision: object) -> str | None:
@@ -222,7 +214,7 @@ def check_program_keys(case: EntryCase) -> Iterator[Finding]:
         f"The training program is the user's own. Verified: {'; '.join(facts) or 'nothing'}. Not verifiable: "
     )
     message += f"{'; '.join(unknown)}."
-    yield Finding(check="program", grade=REVIEW, file=str(folder), line=0, key=None, message=message)
+    yield file_finding(folder, "program", message)
 
 
 def _number(value: object) -> float:

@@ -19,7 +19,7 @@ from typing import Any
 from train_bench.core.digits import distinct, significant
 from train_bench.errors import RequestError
 from train_bench.judge.checks.submission import accelerators_of
-from train_bench.judge.finding import REVIEW, Finding
+from train_bench.judge.finding import Finding, file_finding
 from train_bench.judge.locate import Location
 from train_bench.judge.published.published_entries import Entry, minutes_of, round_of_ruleset
 from train_bench.logs.record import RunRecord
@@ -140,9 +140,7 @@ def finding(folder: Path, peers: Peers) -> Finding | None:
     if peers.question is None:
         return None
     value, message = round(peers.ratio, 4), f"It took {peers.question}"
-    return Finding(
-        check=OUTLIER, grade=REVIEW, file=str(folder), line=0, key=None, message=message, value=value
-    )
+    return file_finding(folder, OUTLIER, message, value=value)
 
 
 def implausible_speed(
@@ -169,9 +167,7 @@ def implausible_speed(
         f"An accelerator takes {speed} samples/s, {ratio} times as many as that of the fastest published "
         f"entry of {entry.benchmark} ({fastest}). Are the times right?"
     )
-    return Finding(
-        check="speed", grade=REVIEW, file=str(folder), line=0, key=None, message=message, value=round(own, 4)
-    )
+    return file_finding(folder, "speed", message, value=round(own, 4))
 
 
 @cache
