@@ -42,6 +42,7 @@ MAY_SEE = {
     "profile": BASE | TASKS | {"run", "dry_run", "judge", "logs", "rules"},
     "equivalence": BASE | TASKS | {"campaign", "check", "compare", "judge", "plan", "run"},
     "forecast": BASE | {"judge", "logs", "rules"},
+    "referee": BASE | {"judge", "logs"},
     "store": BASE | {"compare", "judge", "logs", "rules"},
     "report": BASE | {"compare", "forecast", "judge", "logs", "rules"},
     "fleet": BASE | TASKS | {"campaign", "forecast", "judge", "logs", "plan", "report", "rules", "run"},

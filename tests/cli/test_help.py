@@ -116,7 +116,7 @@ def test_a_shell_completes_verbs_options_and_their_values():
     assert ran.stderr == ""
     answers = [line for line in ran.stdout.splitlines() if line.strip()]
     verbs, benchmarks, launchers, seed, point, precision = answers
-    assert {"run", "rules", "review", "report", "rcp", "replay"} == set(verbs.split())
+    assert {"run", "rules", "review", "report", "rcp", "referee", "replay"} == set(verbs.split())
     assert {"benchmark=resnet_mini", "benchmark=resnet_mini_lars"} <= set(benchmarks.split())
     assert launchers.split() == ["launcher=torchrun"]
     assert precision.split() == ["precision=fp32", "precision=tf32", "precision=bf16", "precision=fp16"]

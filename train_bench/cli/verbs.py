@@ -75,6 +75,11 @@ GROUPS: dict[str, tuple[Verb, ...]] = {
             "Test whether two implementations are equivalent, and find the first difference",
         ),
         Verb(
+            "referee",
+            "PATH ... --below TARGET",
+            "Test whether the runs of other people's records show what they claim",
+        ),
+        Verb(
             "forecast", "[OVERRIDE ...]", "Forecast the time to train from a probe, logs or published entries"
         ),
         Verb(
@@ -165,6 +170,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "compare before after --fail-if-slower 3",
     ),
     "equivalent": ("equivalent benchmark=resnet_mini precision=bf16",),
+    "referee": (
+        "referee record --below 3.28",
+        "referee a.csv b.csv --above 0.25",
+    ),
     "forecast": ("forecast benchmark=resnet_mini",),
     "profile": ("profile benchmark=resnet_mini", "profile benchmark=resnet_mini --bound", "profile demo"),
     "startup": ("startup kept", "startup --synthetic 10MB,100MB,1GB"),
