@@ -22,6 +22,7 @@ from train_bench.logs.record import EVALUATION
 QUALITIES = (
     "val_loss",
     "core_metric",
+    "core_score",
     "val_acc",
     "val_accuracy",
     "eval_accuracy",
@@ -30,6 +31,7 @@ QUALITIES = (
     "core",
     "quality",
     "score",
+    "val_bpb",
     "loss",
     "tel",
 )
