@@ -10,7 +10,7 @@ from typing import Any
 
 from train_bench.campaign import ab
 from train_bench.campaign.machine_history import machine_history
-from train_bench.compare import campaign_table, comparison, gate
+from train_bench.compare import campaign_table, comparison, gate, quality_gate
 from train_bench.compare.design import History, design_of
 from train_bench.compare.differences import differences_as_json
 from train_bench.compare.question import Question
@@ -42,7 +42,7 @@ class Compared:
                 first=gate_report.first_on_a_page(self.content) if "gates" in self.content else [],
                 baseline=self.question.baseline,
                 history=history(),
-                gated=self.question.limit is not None,
+                gated="gates" in self.content,
             ),
             rcp_folders=discover.rcp_folders(),
         )
@@ -55,13 +55,15 @@ def compare(question: Question) -> Compared:
         judged = [judge_one(path, question.ruleset) for path in question.paths]
         gates = list(_beside_history(judged, question, limit or 0.0))
         return Compared(
-            question=question, judged=judged, content=gate_report.document(gates, {"comparisons": []})
+            question=question, judged=judged, content=gate_report.document(gates, {"comparisons": []}, ())
         )
     paths = ab.to_compare(question.paths)
     judged = [judge_one(path, question.ruleset) for path in paths]
-    content = _two(paths, judged, limit) if len(paths) == 2 else _many(paths, judged, question)
-    if limit is not None:
-        content = gate_report.document(_gates(paths, judged, question, limit), content)
+    gated = limit is not None or question.margin is not None
+    content = _two(paths, judged, gated=gated) if len(paths) == 2 else _many(paths, judged, question)
+    if gated:
+        gates = [] if limit is None else _gates(paths, judged, question, limit)
+        content = gate_report.document(gates, content, _quality_gates(paths, judged, question))
     return Compared(question=question, judged=judged, content=content)
 
 
@@ -98,15 +100,28 @@ def _gates(
     ]
 
 
-def _two(paths: Sequence[Path], judged: Sequence[Judgement], limit: float | None) -> dict[str, Any]:
+def _quality_gates(
+    paths: Sequence[Path], judged: Sequence[Judgement], question: Question
+) -> list[quality_gate.QualityGate]:
+    """Quality gates of all but the first campaign against that."""
+    if question.margin is None:
+        return []
+    first, *others = judged
+    return [
+        quality_gate.against_one(str(paths[0]), first, str(path), other, question.margin, others=len(others))
+        for path, other in zip(paths[1:], others, strict=True)
+    ]
+
+
+def _two(paths: Sequence[Path], judged: Sequence[Judgement], *, gated: bool) -> dict[str, Any]:
     """The comparison of two campaigns; none where a gate says by itself that there are too few runs."""
     a, b = judged
     answers = []
-    with contextlib.suppress(comparison.TooFewRuns) if limit is not None else contextlib.nullcontext():
+    with contextlib.suppress(comparison.TooFewRuns) if gated else contextlib.nullcontext():
         compared = comparison.compare_campaigns(str(paths[0]), a, str(paths[1]), b, history())
         answers.append(
             report.in_sentences(
-                compared.as_json() | {"differences": differences_as_json(a, b)}, 1, gated=limit is not None
+                compared.as_json() | {"differences": differences_as_json(a, b)}, 1, gated=gated
             )
         )
     return {"comparisons": answers}
@@ -118,7 +133,7 @@ def _many(paths: Sequence[Path], judged: Sequence[Judgement], question: Question
     try:
         rows = campaign_table.make_rows(names, judged, question.baseline, history())
     except RequestError:
-        if question.limit is None:
+        if question.limit is None and question.margin is None:
             raise
         return {"comparisons": []}  # the gates say why
     base = next(number for number, row in enumerate(rows) if row.verdict == campaign_table.BASELINE)
@@ -129,7 +144,7 @@ def _many(paths: Sequence[Path], judged: Sequence[Judgement], question: Question
                 row.comparison.as_json() | {"differences": row.as_json()["differences"]},
                 place[row.label],
                 base,
-                gated=question.limit is not None,
+                gated=question.limit is not None or question.margin is not None,
             )
             for row in rows
             if row.comparison is not None

@@ -290,12 +290,6 @@ def earlier(entries: Sequence[Judgement], one: Judgement, last: int) -> list[tup
     return [(str(entry.location.folder), entry.score) for entry in by_time[-last:]]
 
 
-def together(gates: Sequence[Gate]) -> str:
-    """Combined verdict: slower if one is, not slower only if all are."""
-    verdicts = {gate.verdict for gate in gates}
-    return next(verdict for verdict in (SLOWER, CANNOT_TELL, NOT_SLOWER) if verdict in verdicts)
-
-
 def _verdict(
     bounds: Bounds | None,
     limit: float,

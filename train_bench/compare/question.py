@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,8 @@ from train_bench.errors import RequestError
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """Question of `train-bench compare`; the help of the verb describes each field. `limit` is the allowed slow-down as
-    a share, None where no gate is asked for; a None in `against_history` is the store."""
+    a share, None where no gate is asked for, and `margin` the allowed loss of quality likewise; a None in
+    `against_history` is the store."""
 
     paths: Sequence[Path]
     ruleset: str | None = None
@@ -22,6 +24,7 @@ class Question:
     sort: str | None = None
     filter: Sequence[str] | None = None
     limit: float | None = None
+    margin: float | None = None
     sequential: bool = False
     pairs: int | None = None
     against_history: Sequence[Path | None] | None = None
@@ -41,6 +44,17 @@ class Question:
         for option in ("sequential", "against_history"):
             if getattr(self, option) not in (None, False) and self.limit is None:
                 raise RequestError(f"--{option.replace('_', '-')} needs --fail-if-slower PERCENT.")
+        if self.margin is not None and not 0 < self.margin < math.inf:
+            raise RequestError(
+                f"--fail-if-worse is {self.margin:g}; give the loss of quality that is allowed, above 0, in the unit "
+                "of the metric, such as 0.005."
+            )
+        if self.margin is not None and self.against_history is not None:
+            raise RequestError(
+                "--fail-if-worse compares campaigns with the first one; leave --against-history out."
+            )
+        if self.margin is not None and self.baseline != FIRST:
+            raise RequestError("--fail-if-worse compares with the first campaign; leave --baseline out.")
         if self.sequential and self.against_history:
             raise RequestError(
                 "--sequential compares pairs of runs; a history has none. Leave one of the two out."

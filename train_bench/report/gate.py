@@ -7,10 +7,12 @@ from typing import Any
 
 from rich.console import Console
 
+from train_bench.compare import quality_gate
 from train_bench.compare.campaign_table import label_of
 from train_bench.compare.comparison import LEAST_RUNS
 from train_bench.compare.design import HISTORY
-from train_bench.compare.gate import CANNOT_TELL, EXIT_CODES, NOT_SLOWER, SLOWER, Gate, together
+from train_bench.compare.gate import CANNOT_TELL, EXIT_CODES, NOT_SLOWER, SLOWER, Gate
+from train_bench.compare.quality_gate import NOT_WORSE, WORSE, QualityGate
 from train_bench.compare.verdict import DRIFT, FAILURES
 from train_bench.core.digits import significant
 from train_bench.report import comparison
@@ -21,9 +23,12 @@ WIDEST = 1e100
 """Bounds beyond this are those of runs without any variance."""
 
 
-def document(gates: Sequence[Gate], compared: Mapping[str, Any]) -> dict[str, Any]:
-    """Object of `compare --fail-if-slower --json`; `compared` is that of the comparisons."""
-    verdict = together(gates)
+def document(
+    gates: Sequence[Gate], compared: Mapping[str, Any], quality: Sequence[QualityGate]
+) -> dict[str, Any]:
+    """Object of `compare --json` with a gate on times, on quality or on both; `compared` is that of the comparisons."""
+    verdicts = [*(one.verdict for one in gates), *(one.verdict for one in quality)]
+    verdict = max(verdicts, key=[NOT_WORSE, NOT_SLOWER, CANNOT_TELL, WORSE, SLOWER].index)
     labels = [label_of(number) for number in range(1, len(gates) + 1)]
     sentences = [
         sentence(
@@ -35,8 +40,12 @@ def document(gates: Sequence[Gate], compared: Mapping[str, Any]) -> dict[str, An
     ]
     return {
         "verdict": verdict,
-        "exit_code": EXIT_CODES[verdict],
+        "exit_code": (quality_gate.EXIT_CODES | EXIT_CODES)[verdict],
         "gates": [one.as_json() | {"sentence": text} for one, text in zip(gates, sentences, strict=True)],
+        "quality_gates": [
+            one.as_json() | {"sentence": quality_sentence(one.as_json(), label_of(number))}
+            for number, one in enumerate(quality, start=1)
+        ],
         **compared,
     }
 
@@ -52,19 +61,22 @@ def first_on_a_page(content: Mapping[str, Any]) -> list[str]:
     if len(labels) == 1 and content["comparisons"]:
         differs = [f"{difference(content['comparisons'][0]['differences'], 'A', labels[0])} "]
     sentences = [one["sentence"] for one in content["gates"]]
-    return list(map("".join, zip(whose, differs, sentences, strict=True)))
+    on_quality = [one["sentence"] for one in content["quality_gates"]]
+    return [*map("".join, zip(whose, differs, sentences, strict=True)), *on_quality]
 
 
 def deciding(content: Mapping[str, Any]) -> str:
     """Sentences of the gates that decide the verdict."""
     verdict = content["verdict"]
-    return " ".join(one["sentence"] for one in content["gates"] if one["verdict"] == verdict)
+    both = (*content["gates"], *content["quality_gates"])
+    return " ".join(one["sentence"] for one in both if one["verdict"] == verdict)
 
 
 def show_document(content: Mapping[str, Any], console: Console) -> None:
     """Print the verdicts, and what they are about."""
     if len(content["gates"]) > 1 and "campaigns" in content:
         show_together(content["gates"], console)
+        show({"gates": [], "quality_gates": content["quality_gates"]}, console)
         comparison.show(content, console)
         return
     for one in content["comparisons"]:
@@ -75,7 +87,7 @@ def show_document(content: Mapping[str, Any], console: Console) -> None:
 
 def show(content: Mapping[str, Any], console: Console) -> None:
     """Print the verdicts, before everything else."""
-    for gate in content["gates"]:
+    for gate in (*content["gates"], *content["quality_gates"]):
         print_line(console, gate["sentence"])
 
 
@@ -105,6 +117,39 @@ def sentence(gate: Mapping[str, Any], a: str, b: str) -> str:
         if seed is not None
     ]
     return _verdict(gate, a, b) + "".join(seeds)
+
+
+def quality_sentence(gate: Mapping[str, Any], b: str, a: str = "A") -> str:
+    """Verdict on the quality of `b` against `a` at the same amount of training, and its confidence bounds."""
+    margin = f"{gate['margin']:g}"
+    question = f"{gate['metric']} of {b} is worse than that of {a} by more than {margin}"
+    missing = ""
+    if any(gate["without"]):
+        missing = f" Runs that died or diverged: {gate['without'][0]} of {a}, {gate['without'][1]} of {b}."
+    if gate["means"] is None:
+        return (
+            f"Undecided whether {question}: a verdict needs at least {LEAST_RUNS} runs of each with an evaluation at "
+            f"the same {gate['unit']}.{missing} Run more seeds."
+        )
+    mean_a, mean_b = significant(*gate["means"], digits=4)
+    at = f"at {gate['unit']} {gate['position']:g} it is {mean_b}, and {mean_a} of {a}"
+    if gate["low"] is None:
+        return f"Undecided whether {question}: {at}; the runs show no variance.{missing} Run more seeds."
+    low, high = (f"{gate[name]:+.3g}" for name in ("low", "high"))
+    if gate["verdict"] == WORSE:
+        return f"{question}: {at}; the lower confidence bound of the loss (one-sided level 5 %) is {low}.{missing}"
+    if gate["verdict"] == NOT_WORSE:
+        return (
+            f"{gate['metric']} of {b} is not worse than that of {a} by more than {margin}: {at}; the upper confidence "
+            f"bound of the loss (one-sided level 5 %) is {high}.{missing}"
+        )
+    further = (
+        "" if gate["more_runs"] is None else f" About {gate['more_runs']} more seeds each would decide it."
+    )
+    return (
+        f"Undecided whether {question}: {at}; confidence bounds of the loss {low} and {high} (one-sided level 5 % "
+        f"each).{missing}{further}"
+    )
 
 
 def _verdict(gate: Mapping[str, Any], a: str, b: str) -> str:

@@ -1,7 +1,8 @@
 """Compare the times of campaigns, with confidence intervals: of two in sentences, of more as a table.
 
 With --fail-if-slower 3 the exit code is 1 if a campaign is slower than the first, or than its history, by more than
-3 %, 0 if it is not, and 3 if the runs cannot tell.
+3 %, 0 if it is not, and 3 if the runs cannot tell. With --fail-if-worse 0.005 likewise for the quality at the same
+amount of training; both can be asked.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
     options = _parser().parse_args(arguments)
     limit = None if options.fail_if_slower is None else gate.limit_of(options.fail_if_slower)
-    asked = {name: getattr(options, name) for name in Question.__slots__ if name != "limit"}
-    question = Question(**asked, limit=limit)
+    asked = {name: getattr(options, name) for name in Question.__slots__ if name not in ("limit", "margin")}
+    question = Question(**asked, limit=limit, margin=options.fail_if_worse)
     question.refuse()
     shared_options.refuse_no_file(options.to, "page.html")
     try:
         return _answer(comparing.compare(question), options)
     except (LogError, WriteError, OSError) as error:
-        if limit is None:
+        if limit is None and options.fail_if_worse is None:
             raise
         fail(LogError(str(error)))
         return CANNOT_TELL  # 1 would say that it is slower
@@ -80,6 +81,12 @@ def _parser() -> argparse.ArgumentParser:
         "--fail-if-slower",
         metavar="PERCENT",
         help="the slow-down that is allowed in percent, such as 3 or 3%%",
+    )
+    parser.add_argument(
+        "--fail-if-worse",
+        type=float,
+        metavar="MARGIN",
+        help="the loss of quality that is allowed at the same amount of training, in the metric's unit, such as 0.005",
     )
     parser.add_argument(
         "--sequential",
