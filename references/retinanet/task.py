@@ -67,7 +67,8 @@ class Task(DetectionTask[Config, data.Batch]):
         """uint8 images on this rank's device as float32, without mean and of deviation 1, then all of one size, by
         bilinear interpolation that changes the aspect ratio. Together where they have one size already."""
         alike = len({image.shape for image in images}) == 1
-        parts = [torch.stack(list(images))] if alike else [image[None] for image in images]
+        images = [image.to(self.parallel.device, non_blocking=True) for image in images]
+        parts = [torch.stack(images)] if alike else [image[None] for image in images]
         side = (self.config.model.image_size,) * 2
         found = []
         for part in parts:
