@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class Stepped(Protocol):
+    """Result of a step: True, or False if it was skipped for an overflow. Whoever asks for its truth may wait until the
+    device has come so far."""
+
+    def __bool__(self) -> bool: ...
+
+
 class Parallel(Protocol):
     """One rank's view of all ranks."""
 
@@ -70,10 +77,10 @@ class Parallel(Protocol):
         micro-batches; after the last one they are the mean over the global batch. Call it inside
         `forward`."""
 
-    def step(self, *, clip_norm: float | None = None) -> bool:
+    def step(self, *, clip_norm: float | None = None) -> Stepped:
         """Synchronise, unscale, clip by global norm, update, zero the gradients, in this order. False
         if a scaled step was skipped for an overflow, so that schedules and moving averages do not
-        advance."""
+        advance; best asked for once the next step's gradients are under way."""
 
     def state_dict(self) -> dict[str, Any]:
         """State that `wrap` added to the training state (the loss scale)."""

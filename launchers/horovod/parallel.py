@@ -13,6 +13,7 @@ from train_bench.core import rank_messages
 from train_bench.core.job import Job
 from train_bench.errors import LaunchError
 from train_bench.launchers.parts.ddp import TorchParallel
+from train_bench.parallel import Stepped
 
 T = TypeVar("T")
 
@@ -93,7 +94,7 @@ class HorovodParallel(TorchParallel):
         )
         return model
 
-    def step(self, *, clip_norm: float | None = None) -> bool:
+    def step(self, *, clip_norm: float | None = None) -> Stepped:
         """Wait for the averages first."""
         self._averager.synchronize()
         return super().step(clip_norm=clip_norm)

@@ -15,6 +15,7 @@ from train_bench.core import rank_messages
 from train_bench.core.job import Device, Job, Precision
 from train_bench.errors import LaunchError
 from train_bench.launchers.parts.light_ddp import LightDDP
+from train_bench.parallel import Stepped
 
 T = TypeVar("T")
 
@@ -123,8 +124,9 @@ class TorchParallel:
         """Scaled if fp16."""
         self._scaler.scale(loss).backward()
 
-    def step(self, *, clip_norm: float | None = None) -> bool:
-        """Unscale, clip, update, zero."""
+    def step(self, *, clip_norm: float | None = None) -> Stepped:
+        """Unscale, clip, update, zero. torch's fused optimizers skip a step on the device; for any other one the scaler
+        waits until it knows of an overflow."""
         model, optimizer = self._both()
         if clip_norm is not None:
             if self._gradients_differ:
@@ -138,13 +140,13 @@ class TorchParallel:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             return True
-        scale_before = self._scaler.get_scale()
         if self._gradients_differ:
             self._share_overflows(optimizer)
         self._scaler.step(optimizer)
+        (overflow,) = self._scaler._found_inf_per_device(optimizer).values()
         self._scaler.update()
         optimizer.zero_grad(set_to_none=True)
-        return self._scaler.get_scale() >= scale_before
+        return ScaledStep(overflow)
 
     def _share_overflows(self, optimizer: torch.optim.Optimizer) -> None:
         """Averaged gradients overflow on all ranks or on none; those of sharded tables on one rank, and then
@@ -222,6 +224,22 @@ class TorchParallel:
         if self._model is None or self._optimizer is None:
             raise RuntimeError("Call Parallel.wrap before a training step.")
         return self._model, self._optimizer
+
+
+class ScaledStep:
+    """Result of a step whose loss was scaled, from () `overflow` of its gradients, 0 or more. It is copied to the host
+    behind the step; its truth waits for this copy alone, not for what was queued after it."""
+
+    def __init__(self, overflow: torch.Tensor) -> None:
+        self._overflow = overflow.to("cpu", non_blocking=True)
+        self._copied = torch.cuda.Event() if overflow.is_cuda else None
+        if self._copied is not None:
+            self._copied.record()
+
+    def __bool__(self) -> bool:
+        if self._copied is not None:
+            self._copied.synchronize()
+        return not self._overflow.item()
 
 
 def whole_state(

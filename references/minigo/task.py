@@ -205,7 +205,7 @@ class Task:
     def step(self) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = self._schedule(self.optimizer_steps)
-        self.optimizer_steps += int(self.parallel.step())
+        self.optimizer_steps += bool(self.parallel.step())
 
     def skip(self, iterations: int) -> None:
         """Go through so many iterations without their batches: of each, its learning rate and its `step` are left."""

@@ -30,7 +30,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from train_bench.parallel import Parallel
+from train_bench.parallel import Parallel, Stepped
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 from train_bench.references.parts import checkpoint, loading, stream
@@ -77,6 +77,7 @@ class TrainingTask(ABC, Generic[C, B]):
     optimizer_steps      iterations but for those whose step was skipped for an overflow
     _first_rate          the learning rate of the first of these, None before it
     _highest_rate        of all of these
+    _latest              result and learning rate of the latest step, if it is not in these numbers yet
     """
 
     seed: int
@@ -91,6 +92,7 @@ class TrainingTask(ABC, Generic[C, B]):
 
     def __init__(self, config: C) -> None:
         self.config = config
+        self._latest: tuple[Stepped, float | None] | None = None
         self.iterations = 0
         self.optimizer_steps = 0
         self._first_rate: float | None = None
@@ -98,6 +100,18 @@ class TrainingTask(ABC, Generic[C, B]):
         self._train: loading.Loader | None = None
         self._eval: loading.Loader | None = None
         self._batches: Iterator[B] | None = None
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Steps so far. Whether the latest was skipped may be known to the device alone; it is asked for here, after
+        the backward passes of the next one were queued, so that the device has work meanwhile."""
+        self._count_latest()
+        return self._optimizer_steps
+
+    @optimizer_steps.setter
+    def optimizer_steps(self, count: int) -> None:
+        self._latest = None
+        self._optimizer_steps = count
 
     # Abstract: defined by a benchmark.
 
@@ -168,6 +182,7 @@ class TrainingTask(ABC, Generic[C, B]):
 
     def learning_rates(self) -> LearningRates | None:
         """With which rates this rank has trained; the warm-up before the clock does not count."""
+        self._count_latest()
         if self._highest_rate is None:
             return None
         first = None if self._first_rate is None else float(self._first_rate)
@@ -255,29 +270,33 @@ class TrainingTask(ABC, Generic[C, B]):
         self.last_loss = loss.detach()
         self.parallel.backward(loss / self.microbatches)
 
-    def step(self, rate: float | None = None, *, clip_norm: float | None = None) -> bool:
+    def step(self, rate: float | None = None, *, clip_norm: float | None = None) -> Stepped:
         """Average the gradients of all ranks, clip their global norm, update with learning rate `rate`, or with the
         rates of the optimizer's groups. False if the step was skipped for an overflow."""
+        self._count_latest()
         if rate is not None:
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
+        rates = [group["lr"] for group in self.optimizer.param_groups]
+        unread = any(isinstance(each, Tensor) for each in rates)
         stepped = self.parallel.step(clip_norm=clip_norm)
-        if stepped:
-            self._note_rate()
+        self._latest = stepped, None if unread else min(rates)
         self.iterations += 1
-        self.optimizer_steps += int(stepped)
         return stepped
 
-    def _note_rate(self) -> None:
-        """Record the learning rate, before the step is counted. Tensor rates are not read."""
-        rates = [group["lr"] for group in self.optimizer.param_groups]
-        if any(isinstance(rate, Tensor) for rate in rates):
+    def _count_latest(self) -> None:
+        """Count the latest step and its learning rate, unless it was skipped. Tensor rates are not read."""
+        if self._latest is None:
             return
-        rate = min(rates)
-        if self.optimizer_steps == 0:
-            self._first_rate = rate
-        if self._highest_rate is None or rate > self._highest_rate:
-            self._highest_rate = rate
+        (stepped, rate), self._latest = self._latest, None
+        if not stepped:
+            return
+        if rate is not None:
+            if self._optimizer_steps == 0:
+                self._first_rate = rate
+            if self._highest_rate is None or rate > self._highest_rate:
+                self._highest_rate = rate
+        self._optimizer_steps += 1
 
     def evaluation_batches(self) -> Iterator[Any]:
         """This rank's batches of the evaluation set, with the model in evaluation mode and batch-norm statistics
@@ -312,6 +331,7 @@ class TrainingTask(ABC, Generic[C, B]):
 
     def _counters(self) -> dict[str, Any]:
         """Counters of a checkpoint, besides weights and state."""
+        self._count_latest()
         return {
             "seed": self.seed,
             "step": self.optimizer_steps,

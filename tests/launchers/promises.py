@@ -171,7 +171,7 @@ def overflow(parallel):
     halved = parallel.state_dict()["scale"] == scale / 2
     with parallel.forward():
         parallel.backward(wrapped(torch.ones(1, 4)).float().sum() * 1e-4)
-    return {"skipped": skipped, "unchanged": unchanged, "halved": halved, "went on": parallel.step()}
+    return {"skipped": skipped, "unchanged": unchanged, "halved": halved, "went on": bool(parallel.step())}
 
 
 def compared_with_faults(parallel, job):

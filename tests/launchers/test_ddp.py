@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from tests import needs
+from tests.references.step_waits import OPTIMIZERS
 from tests.run.fakes import job
 from train_bench.core.job import Device, Precision
 from train_bench.errors import LaunchError
-from train_bench.launchers.parts.ddp import TorchParallel, _set_matmul_precision
+from train_bench.launchers.parts.ddp import ScaledStep, TorchParallel, _set_matmul_precision
 
 
 def model_and_optimizer():
@@ -57,12 +58,84 @@ def test_a_step_that_overflows_in_fp16_is_skipped_and_says_so():
     scale = parallel.state_dict()["scale"]
     with parallel.forward():
         parallel.backward(wrapped(torch.full((1, 4), 60000.0)).float().sum() * 1e10)
-    assert parallel.step() is False
+    assert not parallel.step()
     assert torch.equal(model.weight, before)
     assert parallel.state_dict()["scale"] < scale
     with parallel.forward():
         parallel.backward(wrapped(torch.ones(1, 4)).float().sum() * 1e-4)
-    assert parallel.step() is True
+    assert parallel.step()
+
+
+def weights_and_results(step, optimizer_of):
+    """Weights, moments and results of eight steps in fp16, three of which overflow, at rates by the steps taken."""
+    model, _ = model_and_optimizer()
+    optimizer = optimizer_of(list(model.parameters()))
+    inputs, targets = batch()
+    results, taken = [], 0
+    for number, take in enumerate(step(model, optimizer)):
+        taken += bool(results[-1]) if results else 0
+        optimizer.param_groups[0]["lr"] = 0.1 / (1 + taken)
+        factor = 1e10 if number in (1, 2, 5) else 1e-3
+        results.append(take(lambda model, by=factor: by * (model(inputs).float() - targets).square().mean()))
+    state = [each for kept in optimizer.state.values() for each in kept.values() if torch.is_tensor(each)]
+    return [*map(torch.clone, (*model.parameters(), *state))], [bool(result) for result in results]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps_in_fp16_are_skipped_as_by_a_scaler_whose_scale_is_read(name):
+    """The result of a step is asked for before the next."""
+
+    def ours(model, optimizer):
+        parallel = alone(precision=Precision.fp16)
+        wrapped = parallel.wrap(model, optimizer)
+
+        def take(loss_of):
+            with parallel.forward():
+                parallel.backward(loss_of(wrapped))
+            return parallel.step()
+
+        return [take] * 8
+
+    def plain(model, optimizer):
+        scaler = torch.amp.GradScaler("cpu")
+
+        def take(loss_of):
+            with torch.autocast("cpu", dtype=torch.float16):
+                scaler.scale(loss_of(model)).backward()
+            before = scaler.get_scale()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            return scaler.get_scale() >= before
+
+        return [take] * 8
+
+    found, wanted = (weights_and_results(step, OPTIMIZERS[name]) for step in (ours, plain))
+    assert found[1] == wanted[1] == [True, False, False, True, True, False, True, True]
+    assert all(torch.equal(one, other) for one, other in zip(found[0], wanted[0], strict=True))
+
+
+def test_the_result_of_a_step_in_fp16_is_copied_behind_it_and_waits_for_the_copy(monkeypatch):
+    diary = []
+
+    class Event:
+        def record(self):
+            diary.append("record")
+
+        def synchronize(self):
+            diary.append("wait")
+
+    class Overflow:
+        is_cuda = True
+
+        def to(self, *where, **how):
+            diary.append((where, how))
+            return torch.tensor(1.0)
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    stepped = ScaledStep(Overflow())
+    assert diary == [(("cpu",), {"non_blocking": True}), "record"]
+    assert not stepped and diary[2:] == ["wait"]
 
 
 @pytest.mark.parametrize(

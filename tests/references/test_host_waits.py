@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.references.pretended_device import DEVICE, on_device, pin, pretended
-from tests.references.step_waits import of_reference
+from tests.references.step_waits import OPTIMIZERS, of_fp16, of_reference
 from train_bench.plan import discover
 
 WAITING = {
@@ -18,6 +18,9 @@ WAITING = {
     "maskrcnn": "proposals, matches and draws are lists whose lengths depend on values",
 }
 """References whose step waits, and why."""
+
+SKIPPED_ON_THE_DEVICE = {"Adam, fused", "AdamW, fused"}
+"""Optimizers that take an overflow of fp16 from the device; for others the scaler waits for it once."""
 
 Expression = Callable[[torch.Tensor], Any]
 
@@ -100,3 +103,10 @@ def test_no_step_of_a_reference_waits_but_for_those_with_a_reason(name: str) -> 
     found = of_reference(name)
     assert found.launches.total() > 50
     assert (found.waits.total() > 0) is (name in WAITING), found.waits
+
+
+@pytest.mark.parametrize("clip_norm", [None, 1.0])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_step_in_fp16_waits_for_its_overflow_at_most(name: str, clip_norm: float | None) -> None:
+    found = of_fp16(name, clip_norm)
+    assert found.waits.total() == (name not in SKIPPED_ON_THE_DEVICE), found.waits

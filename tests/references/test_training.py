@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -201,6 +202,36 @@ def test_a_step_that_was_skipped_has_no_rate() -> None:
     task = built(parallel=Overflowing())
     task.train_until(mark(8))
     assert task.learning_rates() is None
+
+
+def test_whether_a_step_was_skipped_is_asked_once_the_next_gradients_are_under_way() -> None:
+    diary: list[str] = []
+
+    class Late(OneRank):
+        def backward(self, loss: torch.Tensor) -> None:
+            diary.append("backward")
+            super().backward(loss)
+
+        def step(self, *, clip_norm: float | None = None) -> Any:
+            diary.append("step")
+            super().step(clip_norm=clip_norm)
+            return Result(self.steps_taken != 2)
+
+    class Result:
+        def __init__(self, stepped: bool) -> None:
+            self.stepped = stepped
+
+        def __bool__(self) -> bool:
+            diary.append("asked")
+            return self.stepped
+
+    task = built(parallel=Late())
+    diary.clear()
+    task.train_until(mark(12))
+    assert diary == ["backward", "step", *2 * ["backward", "asked", "step"]]
+    counted, rates = task.optimizer_steps, task.learning_rates()
+    assert diary[-1] == "asked" and (task.iterations, counted) == (3, 2)
+    assert rates == LearningRates(first=0.4, highest=0.4) and diary.count("asked") == 3
 
 
 def test_of_groups_with_rates_of_their_own_the_lowest_is_told() -> None:

@@ -15,7 +15,7 @@ import torch
 from train_bench.core.sharded_tensors import is_sharded, own_part, part
 from train_bench.core.sharded_tensors import whole as whole_of
 from train_bench.equivalence.recording import LAST, START
-from train_bench.parallel import Parallel
+from train_bench.parallel import Parallel, Stepped
 
 KEPT = 1 << 15
 """Elements kept of a larger tensor, always the same ones for a size."""
@@ -194,7 +194,7 @@ class Observer:
             for name, buffer in self.model.named_buffers():
                 self.notes.record(f"buffers/{name}", buffer)
 
-    def step(self, *, clip_norm: float | None = None) -> bool:
+    def step(self, *, clip_norm: float | None = None) -> Stepped:
         """Record the options of the groups before, weights and state after."""
         if self._observing:
             self.notes.facts["options"].append(options_of(self.optimizer))

@@ -32,7 +32,7 @@ from train_bench.core.sharded_tensors import part
 from train_bench.equivalence import foreign, observe, recording
 from train_bench.equivalence.initial import Initial
 from train_bench.equivalence.observe import Notes, Observer, ObservingParallel, StopRecording, as_parallel
-from train_bench.parallel import Parallel
+from train_bench.parallel import Parallel, Stepped
 from train_bench.progress import Mark, Unit
 from train_bench.run import rank
 from train_bench.seeds import derive
@@ -160,7 +160,7 @@ def _train(job: Job, task: Any, observer: Observer, options: dict[str, Any]) -> 
         return
     proper = observer.step
 
-    def step(**named: Any) -> bool:
+    def step(**named: Any) -> Stepped:
         if observer.steps == steps:
             raise StopRecording
         return proper(**named)

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import torch
 
-from train_bench.parallel import Parallel
+from train_bench.parallel import Parallel, Stepped
 from train_bench.profile.timeline import Timeline
 
 PHASES = ("input", "forward", "backward", "communication", "optimizer", "own work", "rest")
@@ -151,7 +151,7 @@ class Observed:
         self._end("backward")
         self._inside = "rest"
 
-    def step(self, *, clip_norm: float | None = None) -> bool:
+    def step(self, *, clip_norm: float | None = None) -> Stepped:
         """End of a step."""
         self._gap("rest", "optimizer")
         self._begin("optimizer")
