@@ -93,6 +93,10 @@ class BenchmarkConfig:
     """True if ranks hold different parameters and exchange what these compute (all-to-all of
     torch.distributed). A launcher that cannot do it refuses."""
 
+    FIXED_SHAPES: ClassVar[bool] = False
+    """True if convolutions get the same shapes in every training step, so that cuDNN may time its algorithms for them
+    in the warm-up (`torch.backends.cudnn.benchmark`). A new shape of an evaluation costs a trial on the clock."""
+
     REQUIRES: ClassVar[tuple[str, ...]] = ("torch",)
     """Packages that its data and its task import and that train_bench does not bring by itself, by the names that
     are imported. Where one is missing, nothing is started. Every launcher needs torch for a task."""

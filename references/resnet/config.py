@@ -134,4 +134,6 @@ class Config(BatchNormGroups, task.BenchmarkConfig):
         *("data.eval_batch_size", "model.channels_last", "model.truncated_init", "warm_up_steps"),
     )
 
+    FIXED_SHAPES: ClassVar[bool] = True
+
     REQUIRES: ClassVar[tuple[str, ...]] = ("torch", "PIL", "sklearn")

@@ -110,4 +110,6 @@ class Config(BackboneWeights, task.BenchmarkConfig):
         *("model.channels_last", "warm_up_steps", "ruleset"),
     )
 
+    FIXED_SHAPES: ClassVar[bool] = True
+
     REQUIRES: ClassVar[tuple[str, ...]] = ("torch", "torchvision", "pycocotools", "PIL", "sklearn")

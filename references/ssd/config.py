@@ -123,4 +123,6 @@ class Config(BackboneWeights, BatchNormGroups, task.BenchmarkConfig):
         *("model.channels_last", "warm_up_steps"),
     )
 
+    FIXED_SHAPES: ClassVar[bool] = True
+
     REQUIRES: ClassVar[tuple[str, ...]] = ("torch", "torchvision", "pycocotools", "PIL", "sklearn")

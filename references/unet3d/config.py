@@ -121,6 +121,8 @@ class Config(task.BenchmarkConfig):
         *("model.channels_last", "warm_up_steps"),
     )
 
+    FIXED_SHAPES: ClassVar[bool] = True
+
     REQUIRES: ClassVar[tuple[str, ...]] = ("torch", "nibabel")
     """The rules fix oversampling, the input shapes and the overlap."""
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.fake_campaigns import begin, make
+from tests.references.configs import composed
 from tests.run.fakes import OneRank, TracedRanks, job
 from train_bench.core import plugins
 from train_bench.core.job import plan_digest
@@ -219,3 +220,24 @@ def test_rank_0_alone_has_a_log_whose_clock_goes_on_behind_an_earlier_start(
     assert (states, ended) == (["finished"], ["log", "task"])
     assert given["job"].config["hyperparameters"] == {"momentum": 1}
     assert given["job"].announcement["plan_digest"] == plan_digest({})
+
+
+@pytest.mark.parametrize(
+    ("variant", "changes", "timed"),
+    [
+        ("resnet_mini", {}, True),
+        ("unet3d_mini", {"work": "profile"}, True),
+        ("resnet_mini", {"deterministic": True}, False),
+        ("resnet_mini", {"keep_weights": True}, False),
+        ("resnet_mini", {"work": "serve"}, False),
+        ("maskrcnn_mini", {}, False),
+    ],
+)
+def test_cudnn_times_convolutions_of_fixed_shapes_where_no_result_has_to_be_repeated(
+    tmp_path, monkeypatch, variant, changes, timed
+):
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", not timed)
+    monkeypatch.setattr(rank, "_module", lambda job, file: SimpleNamespace(Task=lambda config: config))
+    config = composed(variant)
+    assert rank._task(job(tmp_path, **changes), config) is config
+    assert torch.backends.cudnn.benchmark is timed

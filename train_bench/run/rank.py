@@ -186,7 +186,18 @@ def _config(job: Job) -> BenchmarkConfig:
 
 
 def _task(job: Job, config: BenchmarkConfig) -> Task:
+    import torch
+
+    torch.backends.cudnn.benchmark = times_convolutions(job, config)
     return cast(Task, _module(job, "task").Task(config))
+
+
+def times_convolutions(job: Job, config: BenchmarkConfig) -> bool:
+    """True if cuDNN times its algorithms for each shape of a convolution. Which is fastest may differ from process to
+    process, and the last bits of results with it: not in deterministic ranks, nor where weights are kept, whose quality
+    has to be found again. Requests that are served come in any number."""
+    exact = job.deterministic or job.keep_weights
+    return config.FIXED_SHAPES and not exact and job.work in ("train", "profile")
 
 
 def _module(job: Job, file: str) -> ModuleType:
