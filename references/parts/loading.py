@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 from train_bench.core import cores
 from train_bench.references.parts.fingerprint import Stored, fingerprint
+from train_bench.references.parts.prefetch import Side, prefetched
 from train_bench.task import ORDER_KEPT, DataFingerprint, SamplesTaken
 
 
@@ -83,6 +84,12 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         return self.record.of(map(self._numbered, iter(self.loading)))
+
+    def copied_by(self, side: Side | None, device: torch.device) -> Iterator[Any]:
+        """A pass whose batches come on `device`, copied by a stream of their own; without one they stay where they are.
+        A batch counts as taken when it is given."""
+        made = iter(self.loading)
+        return self.record.of(map(self._numbered, made if side is None else prefetched(made, device, side)))
 
     def _numbered(self, made: tuple[Any, Any]) -> tuple[np.ndarray, Any]:
         items, batch = made

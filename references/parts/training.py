@@ -34,6 +34,7 @@ from train_bench.parallel import Parallel, Stepped
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 from train_bench.references.parts import checkpoint, loading, stream
+from train_bench.references.parts.prefetch import side_of
 from train_bench.seeds import derive
 from train_bench.task import DataFacts, DataFingerprint, Hyperparameters, LearningRates, SamplesTaken
 from train_bench.warm_up import without_trace
@@ -253,8 +254,10 @@ class TrainingTask(ABC, Generic[C, B]):
         self, train: loading.Loader, evaluation: loading.Loader, *, eval_left_out: int = 0
     ) -> DataFingerprint:
         """Train and evaluate on these loaders from now on. `eval_left_out` samples of the evaluation set count and are
-        not read."""
-        self._train, self._eval, self._batches = train, evaluation, iter(train)
+        not read. On a GPU training batches come on it, but for parts of classes of a benchmark's own."""
+        device = self.parallel.device
+        self._train, self._eval = train, evaluation
+        self._batches = train.copied_by(side_of(device), device)
         return loading.fingerprint_of(train, evaluation, eval_left_out=eval_left_out)
 
     def micro_batches(self, batches: Iterator[B]) -> Iterator[B]:
