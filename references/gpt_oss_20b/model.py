@@ -10,13 +10,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from train_bench.references.gpt_oss_20b.config import Model
+from train_bench.references.parts.decoder.llama import causal_attention
+from train_bench.references.parts.decoder.loss import next_token_nats
 from train_bench.references.parts.decoder.rotary import plain_frequencies, rotated, rotations
 
 
 def attend_in_window(query: Tensor, key: Tensor, value: Tensor, window: int) -> Tensor:
     """Causal attention (samples, heads, length, head size) of a token to `window` tokens, of which it is the last: in
-    blocks of that length, each of which attends to itself and to the one before."""
-    samples, _, length, _ = query.shape
+    blocks of that length, each of which attends to itself and to the one before. Heads of queries that share one
+    of keys and values are further queries of it."""
+    samples, heads, length, _ = query.shape
+    sharing = heads // key.shape[1]
     blocks = -(-length // window)
     query, key, value = (
         functional.pad(part, (0, 0, 0, blocks * window - length))
@@ -34,8 +38,12 @@ def attend_in_window(query: Tensor, key: Tensor, value: Tensor, window: int) -> 
     mask = (of <= at) & (of > at - window) & ((of >= 0) | (block > 0))
     query, key, value = (part.flatten(0, 1) for part in (query, key, value))
     mixed = functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask.repeat(samples, 1, 1).unsqueeze(1)
+        query.unflatten(1, (-1, sharing)).flatten(2, 3),
+        key,
+        value,
+        attn_mask=mask.repeat(samples, sharing, 1).unsqueeze(1),
     )
+    mixed = mixed.unflatten(2, (sharing, window)).flatten(1, 2)
     return mixed.unflatten(0, (samples, blocks)).transpose(1, 2).flatten(2, 3)[:, :, :length]
 
 
@@ -47,7 +55,6 @@ class Attention(nn.Module):
         super().__init__()
         self.head_size = shape.head_size
         self.window = window
-        self.sharing = shape.heads // shape.key_value_heads
         inner, shared = shape.heads * shape.head_size, shape.key_value_heads * shape.head_size
         self.q_proj = nn.Linear(shape.width, inner, bias=False)
         self.k_proj = nn.Linear(shape.width, shared, bias=False)
@@ -61,10 +68,8 @@ class Attention(nn.Module):
         query, key, value = (self._split(part(hidden)) for part in (self.q_proj, self.k_proj, self.v_proj))
         query = rotated(self.q_norm(query), cosine, sine).to(value.dtype)
         key = rotated(self.k_norm(key), cosine, sine).to(value.dtype)
-        if self.sharing > 1:
-            key, value = (part.repeat_interleave(self.sharing, dim=1) for part in (key, value))
         if self.window is None or self.window >= hidden.shape[1]:
-            mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+            mixed = causal_attention(query, key, value)
         else:
             mixed = attend_in_window(query, key, value, self.window)
         output: Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2))
@@ -174,14 +179,18 @@ class Decoder(nn.Module):
         self.lm_head = nn.Linear(shape.width, shape.vocabulary, bias=False)
         self._initialize()
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """int64 (samples, length) -> logits of each next token (samples, length, vocabulary)."""
+    def forward(self, tokens: Tensor, targets: Tensor | None = None, mean: bool = True) -> Tensor:
+        """int64 (samples, length) -> logits of each next token (samples, length, vocabulary); with the next tokens
+        as `targets`, their nats (`next_token_nats`)."""
         hidden = self.embed_tokens(tokens)
         frequencies = plain_frequencies(self.shape.rope_base, self.shape.head_size, hidden)
         cosine, sine = rotations(frequencies, tokens.shape[1])
         for layer in self.layers:
             hidden = layer(hidden, cosine, sine)
-        logits: Tensor = self.lm_head(self.norm(hidden))
+        hidden = self.norm(hidden)
+        if targets is not None:
+            return next_token_nats(self.lm_head, hidden, targets, mean=mean)
+        logits: Tensor = self.lm_head(hidden)
         return logits
 
     def load(self) -> Tensor:

@@ -22,10 +22,11 @@ from train_bench.references.llama2_70b_lora.config import Config
 from train_bench.references.parts import arrays, prepared
 from train_bench.references.parts.arrays import open_splits
 from train_bench.references.parts.decoder import grammar
+from train_bench.references.parts.decoder.loss import NO_TARGET
 
 __all__ = ["NOT_COUNTED", "open_splits", "prepare", "start_weights_file", "synthetic"]
 
-NOT_COUNTED = -100
+NOT_COUNTED = NO_TARGET
 """The label of a token that is not predicted."""
 
 LARGEST_LINE = 16 * 2**20

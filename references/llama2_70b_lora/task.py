@@ -46,8 +46,7 @@ class Task(ArrayTask[Config]):
         torch.manual_seed(self.derived_seed("dropout", self.parallel.rank, self.iterations))
         for batch in self.micro_batches(batches):
             labels, tokens = self.on_device(batch)
-            logits = self.forward(tokens.long())
-            self.backward(_nats(logits, labels, reduction="mean"))
+            self.backward(self.forward(tokens.long(), _targets(labels)))
         clip_norm = self.config.hyperparameters.opt_gradient_clip_norm
         self.step(self._schedule(self.optimizer_steps), clip_norm=clip_norm)
 
@@ -60,13 +59,12 @@ class Task(ArrayTask[Config]):
     def measure(self, batch: Batch) -> Tensor:
         """float64 (2,): the sum of the sequences' means in nats, and how many these are."""
         labels, tokens = self.on_device(batch)
-        nats = _nats(self.infer(tokens.long()), labels, reduction="none").double().view(len(labels), -1)
+        nats = self.infer(tokens.long(), _targets(labels), False).double()
         counted = (labels[:, 1:] != data.NOT_COUNTED).sum(dim=1)
         means = nats.sum(dim=1) / counted
         return torch.stack([means.sum(), torch.ones_like(means).sum()])
 
 
-def _nats(logits: Tensor, labels: Tensor, *, reduction: str) -> Tensor:
-    """Negative log-likelihood in nats of each counted token, given those before it in its sequence."""
-    said, wanted = logits[:, :-1].float().flatten(0, 1), labels[:, 1:].long().flatten()
-    return functional.cross_entropy(said, wanted, ignore_index=data.NOT_COUNTED, reduction=reduction)
+def _targets(labels: Tensor) -> Tensor:
+    """int64 (samples, length): of each token the next one's label; the last has none."""
+    return functional.pad(labels[:, 1:].long(), (0, 1), value=data.NOT_COUNTED)

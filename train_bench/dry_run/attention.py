@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import torch
@@ -35,7 +35,17 @@ def _on_a_gpu(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> Tensor:
+    if (
+        enable_gqa and query.dtype is torch.float32
+    ):  # a model repeats them itself where the kernel shares none
+        key, value = (part.repeat_interleave(query.shape[1] // part.shape[1], dim=1) for part in (key, value))
+    elif enable_gqa:
+        shared = aten._scaled_dot_product_flash_attention(
+            query, key, value, dropout_p, is_causal, scale=scale
+        )
+        return cast(Tensor, shared[0])
     bias = attn_mask
     if bias is not None:
         if bias.dtype is torch.bool:
@@ -59,6 +69,7 @@ def _backward(
 ATTENTION_FORMULAS: dict[Any, Callable[..., int]] = dict.fromkeys(
     (
         aten._scaled_dot_product_efficient_attention_backward,
+        aten._scaled_dot_product_flash_attention_backward,
         aten._scaled_dot_product_flash_attention_for_cpu_backward,
     ),
     _backward,

@@ -81,7 +81,10 @@ class Watch(TorchDispatchMode):
         if formula is not None:
             node = torch._C._current_autograd_node()
             part = self._part if node is None else metadata_of(node).get(PART, OUTSIDE)
-            self.flop[self._phase, part] += formula(*args, **kwargs, out_val=result)
+            phase = (
+                self._phase if node is None else "backward"
+            )  # also of gradients that a loss makes with itself
+            self.flop[phase, part] += formula(*args, **kwargs, out_val=result)
         self._see(result)
         return result
 

@@ -22,9 +22,10 @@ from train_bench.errors import RequestError
 from train_bench.references.parts import prepared, stream
 from train_bench.references.parts.decoder import sources, tokens
 from train_bench.references.parts.decoder.config import Config
+from train_bench.references.parts.decoder.loss import NO_TARGET
 from train_bench.seeds import derive
 
-NO_TOKEN = -1
+NO_TOKEN = NO_TARGET
 """Token of sequences that fill a batch of an evaluation."""
 
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from train_bench.references.parts.decoder.config import Model
+from train_bench.references.parts.decoder.loss import next_token_nats
 from train_bench.references.parts.decoder.rotary import plain_frequencies, rotated, rotations
 
 DEVIATION = 0.02
@@ -24,12 +26,18 @@ def attend(
     """Causal self-attention (samples, length, heads * head size) of projections of that shape, in which several heads
     of queries share one of keys and values."""
     query, key, value = (part.unflatten(2, (-1, head_size)).transpose(1, 2) for part in (query, key, value))
-    query, key = rotated(query, cosine, sine), rotated(key, cosine, sine)
-    sharing = query.shape[1] // key.shape[1]
-    if sharing > 1:
-        key, value = (part.repeat_interleave(sharing, dim=1) for part in (key, value))
-    mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+    mixed = causal_attention(rotated(query, cosine, sine), rotated(key, cosine, sine), value)
     return mixed.transpose(1, 2).flatten(2)
+
+
+def causal_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """(samples, heads, length, head size); several heads of queries may share one of keys and values. GPU kernels of
+    float32 share none, so there keys and values are repeated."""
+    sharing = query.shape[1] // key.shape[1]
+    if sharing > 1 and query.is_cuda and query.dtype not in (torch.float16, torch.bfloat16):
+        key, value = (part.repeat_interleave(sharing, dim=1) for part in (key, value))
+        sharing = 1
+    return functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=sharing > 1)
 
 
 class SwiGLU(nn.Module):
@@ -77,13 +85,17 @@ class Llama(nn.Module):
         self.lm_head = nn.Linear(shape.width, shape.rows, bias=False)
         self._initialize()
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """int64 (samples, length) -> logits of each next token (samples, length, rows)."""
+    def forward(self, tokens: Tensor, targets: Tensor | None = None, mean: bool = True) -> Tensor:
+        """int64 (samples, length) -> logits of each next token (samples, length, rows); with the next tokens as
+        `targets`, their nats (`next_token_nats`)."""
         hidden = self.embed_tokens(tokens)
         cosine, sine = rotations(self._frequencies(hidden), tokens.shape[1])
         for layer in self.layers:
             hidden = layer(hidden, cosine, sine)
-        logits: Tensor = self.lm_head(self.norm(hidden))
+        hidden = self.norm(hidden)
+        if targets is not None:
+            return next_token_nats(self.lm_head, hidden, targets, mean=mean)
+        logits: Tensor = self.lm_head(hidden)
         return logits
 
     def _frequencies(self, like: Tensor) -> Tensor:

@@ -11,7 +11,6 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from train_bench.quality import Quality
 from train_bench.references.parts import loading, stream
@@ -31,7 +30,8 @@ class PretrainingTask(TrainingTask[C, Tensor]):
 
     @abstractmethod
     def build_network(self) -> nn.Module:
-        """Network from tokens (samples, length) to next-token logits, with random weights."""
+        """Network with random weights, called as `llama.Llama` is: with tokens and the next ones, it gives the
+        mean of their nats, or with False behind them all."""
 
     def build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         config = self.config
@@ -76,8 +76,7 @@ class PretrainingTask(TrainingTask[C, Tensor]):
         """The mean over the tokens of the micro-batch of how surprising the next one was."""
         for tokens in self.micro_batches(batches):
             tokens = tokens.to(self.parallel.device, non_blocking=True)
-            logits = self.forward(tokens[:, :-1])
-            self.backward(functional.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten()))
+            self.backward(self.forward(tokens[:, :-1], tokens[:, 1:]))
         clip_norm = self.config.hyperparameters.opt_gradient_clip_norm
         self.step(self._schedule(self.optimizer_steps), clip_norm=clip_norm)
 
@@ -91,8 +90,6 @@ class PretrainingTask(TrainingTask[C, Tensor]):
     def _count(self, tokens: Tensor) -> Tensor:
         """float64 (2,): nats of all tokens of a batch, and how many these are."""
         tokens = tokens.to(self.parallel.device, non_blocking=True)
-        logits, wanted = self.infer(tokens[:, :-1].clamp(min=0)), tokens[:, 1:].flatten()
-        nats = functional.cross_entropy(
-            logits.float().flatten(0, 1), wanted, ignore_index=data.NO_TOKEN, reduction="none"
-        )
+        wanted = tokens[:, 1:]
+        nats = self.infer(tokens[:, :-1].clamp(min=0), wanted, False)
         return torch.stack([nats.double().sum(), (wanted != data.NO_TOKEN).sum().double()])
