@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
-from torchvision.ops import sigmoid_focal_loss
 
 from train_bench.references.parts import matching
 from train_bench.references.retinanet.anchors import encode, match
 
-ALPHA, GAMMA = 0.25, 2.0
+ALPHA = 0.25
+"""Weight of the classes that are there; the others' is the rest. The exponent gamma is 2."""
 
 
 def focal_loss(
@@ -27,13 +29,35 @@ def focal_loss(
         torch.stack(parts)
         for parts in zip(*(_asked(*truth, prior) for truth in zip(boxes, labels, strict=True)), strict=True)
     )
-    kinds = torch.arange(1, logits.shape[2] + 1, device=logits.device)
-    focal = sigmoid_focal_loss(
-        logits, (wanted[:, :, None] == kinds).to(logits.dtype), alpha=ALPHA, gamma=GAMMA
-    )
+    own = logits.gather(2, (wanted - 1).clamp(min=0).unsqueeze(2))
+    present = ALPHA * (-own).sigmoid().square() * _softplus(-own)
+    there = (present.squeeze(2) - _Absent.apply(own)) * found
     distance = functional.l1_loss(codes, targets, reduction="none")
-    sums = (focal * counted[:, :, None]).sum(dim=(1, 2)) + (distance * found[:, :, None]).sum(dim=(1, 2))
+    sums = (_Absent.apply(logits) * counted + there + distance.sum(dim=2) * found).sum(dim=1)
     return (sums / found.sum(dim=1).clamp(min=1)).mean()
+
+
+class _Absent(torch.autograd.Function):
+    """(samples, anchors, classes) logits -> (samples, anchors): the sum over classes of the loss of one that is absent.
+    Keeps nothing but the logits."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor) -> Tensor:
+        ctx.save_for_backward(logits)
+        return _softplus(logits).mul_(logits.sigmoid().square_()).sum(dim=2).mul_(1 - ALPHA)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (logits,) = ctx.saved_tensors
+        sigmoid = logits.sigmoid()
+        slope = (1 - sigmoid).mul_(_softplus(logits)).mul_(2).add_(sigmoid).mul_(sigmoid.square_())
+        return slope.mul_(gradients[0].mul(1 - ALPHA).unsqueeze(2))
+
+
+def _softplus(values: Tensor) -> Tensor:
+    """log(1 + exp(x)), exact to where it is x in float64."""
+    return functional.softplus(values, threshold=40.0)
 
 
 def _asked(boxes: Tensor, labels: Tensor, prior: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

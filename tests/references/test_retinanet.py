@@ -13,12 +13,14 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from torch.nn import functional
 from torchvision.models import resnext50_32x4d
 from torchvision.models.detection import RetinaNet as Theirs
 from torchvision.models.detection._utils import BoxCoder
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.backbone_utils import BackboneWithFPN
 from torchvision.models.detection.image_list import ImageList
+from torchvision.ops import sigmoid_focal_loss
 from torchvision.ops.feature_pyramid_network import LastLevelP6P7
 from torchvision.ops.misc import FrozenBatchNorm2d
 
@@ -27,9 +29,10 @@ from tests.references.one_rank import OneRank
 from tests.references.tasks import mark
 from tests.references.torchvision_parts import ROUNDING, apart, assert_agree, with_the_weights_of
 from train_bench.errors import RequestError
+from train_bench.references.parts import matching
 from train_bench.references.parts.generators import Generators
 from train_bench.references.retinanet import data
-from train_bench.references.retinanet.anchors import anchors, decode, encode
+from train_bench.references.retinanet.anchors import anchors, decode, encode, match
 from train_bench.references.retinanet.config import Config, Model
 from train_bench.references.retinanet.detections import detect
 from train_bench.references.retinanet.loss import focal_loss
@@ -127,6 +130,39 @@ def assert_same_outputs_losses_and_gradients(ours: RetinaNet, other: Any) -> Non
 @pytest.mark.full
 def test_answers_losses_and_gradients_are_torchvisions(both: tuple[RetinaNet, Theirs]) -> None:
     assert_same_outputs_losses_and_gradients(*both)
+
+
+def one_hot_loss(
+    codes: Tensor, logits: Tensor, boxes: list[Tensor], labels: list[Tensor], prior: Tensor
+) -> Tensor:
+    """The loss with a number for each class of each anchor that says whether it is there."""
+    total = logits.new_zeros(())
+    for code, logit, box, label in zip(codes, logits, boxes, labels, strict=True):
+        matches = match(box, prior) if len(box) else torch.full((len(prior),), matching.BACKGROUND)
+        found, wanted = matches >= 0, torch.zeros_like(logit)
+        wanted[found, label[matches[found]] - 1] = 1.0
+        focal = sigmoid_focal_loss(logit, wanted, alpha=0.25, gamma=2.0)[matches != matching.BETWEEN].sum()
+        moved = encode(box[matches[found]], prior[found])
+        distance = functional.l1_loss(code[found], moved, reduction="sum")
+        total = total + (focal + distance) / max(int(found.sum()), 1)
+    return total / len(boxes)
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+def test_loss_and_gradients_are_those_of_one_hot_targets(scale: float) -> None:
+    """Of logits far from 0, too."""
+    torch.manual_seed(4)
+    prior = torch.cat(anchors(Model(image_size=SIDE))).double()
+    codes = torch.randn(3, len(prior), 4, dtype=torch.float64, requires_grad=True)
+    logits = (scale * torch.randn(3, len(prior), 6, dtype=torch.float64)).requires_grad_()
+    boxes = [drawn_boxes(5, 2).double(), torch.zeros(0, 4, dtype=torch.float64), drawn_boxes(2, 3).double()]
+    labels = [torch.tensor([1, 6, 3, 3, 2]), torch.zeros(0, dtype=torch.int64), torch.tensor([4, 6])]
+    found = []
+    for measure in (focal_loss, one_hot_loss):
+        loss = measure(codes, logits, boxes, labels, prior)
+        found.append([loss, *torch.autograd.grad(loss, [codes, logits])])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-14)
 
 
 def test_detections_are_torchvisions(both: tuple[RetinaNet, Theirs]) -> None:
