@@ -154,7 +154,8 @@ def test_ranks_of_dlrm_hold_some_tables_and_exchange_rows_of_the_others(ranks):
         tables = task.model.tables
         dense = sum(weight.numel() for weight in task.model.dense.parameters())
         own = max(
-            place(config.model.rows, ranks), key=lambda one: sum(config.model.rows[table] for table in one)
+            place(config.model.rows, [1] * len(config.model.rows), ranks),
+            key=lambda one: sum(config.model.rows[table] for table in one),
         )
         held = sum(tables.weights[str(table)].numel() for table in own)
     width, every, share = config.model.bottom[-1], len(config.model.rows), step.samples

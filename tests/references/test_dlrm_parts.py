@@ -65,9 +65,20 @@ def test_auc_refuses_one_class_and_scores_that_are_no_numbers() -> None:
 
 
 def test_every_table_has_one_rank_and_the_largest_are_apart() -> None:
-    placed = place([5, 100, 90, 1], 2)
+    placed = place([5, 100, 90, 1], [1, 1, 1, 1], 2)
     assert sorted(table for tables in placed for table in tables) == [0, 1, 2, 3]
     assert not any({1, 2} <= set(tables) for tables in placed)
+
+
+def test_tables_are_divided_by_lookups_as_far_as_memory_allows() -> None:
+    """The full tables, on eight ranks: none looks up more than the largest single table and no other more than the
+    second, and a rank has one of the five with 40 million rows at most."""
+    model = dlrm("dlrm_dcnv2").model
+    placed = place(model.rows, model.multi_hot, 8)
+    lookups = sorted(sum(model.multi_hot[table] for table in tables) for tables in placed)
+    assert lookups == [14, 14, 14, 15, 15, 15, 27, 100]
+    rows = [sum(model.rows[table] for table in tables) for tables in placed]
+    assert max(rows) < 1.1 * max(model.rows)
 
 
 def test_the_full_model_has_the_parameters_of_the_facts() -> None:
