@@ -64,13 +64,14 @@ class Attention(nn.Module):
         self.dropout = nn.Dropout(shape.dropout)
 
     def forward(self, hidden: Tensor, scores_added: Tensor) -> Tensor:
-        """(samples, length, width); `scores_added` is per key (samples, 1, 1, length) or per query and key."""
+        """(samples, length, width); `scores_added`, in the queries' numerics, is per key (samples, 1, 1, length) or per
+        query and key."""
         query, key, value = (self._split(part(hidden)) for part in (self.query, self.key, self.value))
         mixed = functional.scaled_dot_product_attention(
             query,
             key,
             value,
-            attn_mask=scores_added.to(query.dtype),
+            attn_mask=scores_added,
             dropout_p=self.probability_dropout if self.training else 0.0,
         )
         joined = mixed.transpose(1, 2).flatten(2)
@@ -148,6 +149,9 @@ class Bert(nn.Module):
         return Logits(words, self.sentences(torch.tanh(self.pooler(hidden[:, 0]))))
 
     def _encode(self, hidden: Tensor, scores_added: Tensor) -> Tensor:
+        device = hidden.device.type
+        cast = torch.is_autocast_enabled(device)
+        scores_added = scores_added.to(torch.get_autocast_dtype(device) if cast else hidden.dtype)
         for layer in self.layers:
             hidden = layer(hidden, scores_added)
         return hidden

@@ -72,6 +72,27 @@ def test_weights_start_from_a_normal_that_is_cut_at_two_deviations() -> None:
     assert float(network.embeddings.word.weight.detach().std()) == pytest.approx(0.02 * 0.8796, rel=0.01)
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_layers_share_one_mask_in_the_numerics_of_the_job(
+    small: Bert, packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    masks = []
+    attention = functional.scaled_dot_product_attention
+
+    def noting(*parts: torch.Tensor, attn_mask: torch.Tensor, **options: float) -> torch.Tensor:
+        masks.append(attn_mask)
+        return attention(*parts, attn_mask=attn_mask, **options)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", noting)
+    tokens, segments, lengths, positions = tokens_of(2)
+    lengths = lengths - torch.tensor([0, 4])
+    with torch.autocast("cpu", torch.bfloat16):
+        small(tokens, segments, lengths, positions, packing_of(lengths, 9) if packed else None)
+    assert masks[0].dtype == torch.bfloat16
+    assert masks[0] is masks[1]
+    assert bool((masks[0] < -9000).any())
+
+
 def test_gelu_is_its_tanh_form() -> None:
     x = np.linspace(-4, 4, 33)
     expected = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
