@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -152,6 +153,24 @@ def test_attention_is_what_a_slow_one_computes_in_double(window: int | None) -> 
     cosine, sine = rotations(plain_frequencies(100.0, shape.head_size, hidden), length)
     expected = torch.stack([slow_attention(attention, shape, one, cosine, sine) for one in hidden])
     torch.testing.assert_close(attention(hidden, cosine, sine), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("window", [3, None])
+def test_keys_and_values_are_not_repeated_for_the_heads_that_share_them(
+    window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heads = []
+    kernel = functional.scaled_dot_product_attention
+
+    def noting(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
+        heads.append((key.shape[1], value.shape[1]))
+        return kernel(query, key, value, **options)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", noting)
+    shape = small()
+    attention, hidden = Attention(shape, window=window), torch.randn(2, 12, 32)
+    attention(hidden, *rotations(plain_frequencies(100.0, shape.head_size, hidden), 12))
+    assert heads == [(shape.key_value_heads,) * 2] and shape.key_value_heads < shape.heads
 
 
 def test_a_window_of_the_whole_length_is_no_window_in_its_gradients_either() -> None:
