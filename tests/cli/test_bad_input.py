@@ -5,9 +5,10 @@ import shlex
 from pathlib import Path
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from tests.command_line import train_bench, typed
-from train_bench.cli import override_errors
+from train_bench.cli import override_errors, overrides
 from train_bench.core import files
 from train_bench.errors import RequestError
 from train_bench.logs.record import read_record
@@ -261,6 +262,7 @@ def test_a_spoilt_result_is_judged_with_a_sentence(whole, what, sentence, valid,
         ("system.submission_org=A&B [lab]", "at '&' (character 24)", "'system.submission_org=\"A&B [lab]\"'"),
         ("data_dir=~/data", "at '~' (character 10)", "'data_dir=\"~/data\"'"),
         ("launcher.hosts=[n[01-03]]", "at '[' (character 18)", "'launcher.hosts=[\"n[01-03]\"]'"),
+        ("launcher.extra=[--a&b]", "at '&' (character 20)", "'launcher.extra=[\"--a&b\"]'"),
         ("output=/tmp/a,b", "several values (',' is character 14)", "'output=\"/tmp/a,b\"'"),
         ("output=café", "at 'é' (character 11)", "'output=\"café\"'"),
         ("output={a", "at its end: a bracket or a quote is not closed", "'output=\"{a\"'"),
@@ -295,3 +297,25 @@ def test_what_hydra_reads_and_obeys_passes():
         "runs=2,3",
     ]
     override_errors.refuse_unreadable(words, sweeping=True)
+
+
+@pytest.mark.parametrize(
+    ("word", "elements"),
+    [
+        ("launcher.extra=[--exclusive,--constraint=a100]", ["--exclusive", "--constraint=a100"]),
+        ("launcher.extra=[--nodelist=n[1-4,7], --mem=0]", ["--nodelist=n[1-4,7]", "--mem=0"]),
+        ("launcher.extra=[--exclusive,'--comment=a,b']", ["--exclusive", "--comment=a,b"]),
+        ("launcher.extra=[]", []),
+        ("launcher.hosts=[n1,n2]", ["n1", "n2"]),
+    ],
+)
+def test_a_list_of_options_is_read_as_a_shell_user_types_it(word, elements):
+    override_errors.refuse_unreadable([word])
+    parsed = OverridesParser.create().parse_override(overrides.quoted(word))
+    assert [str(one) for one in parsed.value()] == elements
+
+
+def test_several_lists_of_a_sweep_stay_several():
+    word = 'launcher.extra=["--mem=0"],["--mem=1"]'
+    assert overrides.quoted(word) == word
+    assert overrides.quoted("launcher.extra=[--mem=0],[--mem=1]") == "launcher.extra=[--mem=0],[--mem=1]"

@@ -66,11 +66,6 @@ def test_nothing_with_a_line_end_becomes_a_line_of_the_script(name):
         Batch(Config()).submission(jobs(1, benchmark=name), RUN)
 
 
-def test_the_script_in_the_documentation_is_the_rendered_one():
-    page = (Path(__file__).parents[2] / "docs" / "64-nodes-slurm.md").read_text()
-    assert (SNAPSHOTS / "one_job_on_64_nodes.sh").read_text() in page
-
-
 def test_judging_waits_for_the_job_however_it_ends():
     launch = Batch(Config(partition="cpu")).settlement(Path("/shared/c"), "12", ("train-bench", "settle"))
     text = launch.files[Path("/shared/c/slurm/settle.sh")]

@@ -13,7 +13,7 @@ from hydra.errors import HydraException
 from train_bench.cli import overrides
 from train_bench.errors import RequestError
 
-PLAIN = r"\w/\\+.$%*@?|: -"
+PLAIN = r"\w/\\+.$%*@?|: \-"
 """Signs that a value may have without quotes, apart from letters beyond ASCII."""
 
 ENCLOSED = {"[": "]", "{": "}"}

@@ -104,16 +104,32 @@ def _at_point(benchmark: str, size: str) -> str:
     return known[size]
 
 
+WITHOUT_QUOTES = re.compile(r"""([^][{}()'"\\$]|\[[^][{}()'"\\$]*\])*""")
+"""List of words that may hold brackets, as those of host names do: `--nodelist=n[1-4],--exclusive`."""
+
+
 def quoted(word: str) -> str:
     """Quote a word for Hydra, which takes the value of `against=`, overrides with blanks between them, in quotes
-    only. It would parse much of the text of a command, and passes it through unchanged once it is percent-encoded."""
+    only, and an element of a list that has an equals sign likewise (`launcher.extra=[--constraint=a100]`). It would
+    parse much of the text of a command, and passes it through unchanged once it is percent-encoded."""
     name, sign, value = word.partition("=")
     traits = TRAITS.get(name)
+    if sign and traits is None and value[:1] == "[" and value[-1:] == "]":
+        return f"{name}=[{_quoted_elements(value[1:-1])}]"
     if traits is None or not sign or value == "null":
         return word
     if traits.program:
         return f"{name}='{quote(value, AS_THEY_ARE, errors='surrogateescape')}'"
     return f"{name}={value!r}" if traits.quoted and value[:1] not in QUOTES else word
+
+
+def _quoted_elements(text: str) -> str:
+    """Elements of a list without its brackets, those with an equals sign in quotes: Hydra reads none without. Text that
+    has quotes, or other signs with a meaning in Hydra, stays."""
+    if "=" not in text or not WITHOUT_QUOTES.fullmatch(text):
+        return text
+    elements = re.split(r",(?![^\[]*\])", text)
+    return ",".join(f'"{one.strip()}"' if "=" in one else one for one in elements)
 
 
 def as_typed(word: str) -> str:
