@@ -104,15 +104,17 @@ class Batch:
         return Launch(argv=("sbatch", "--parsable", str(path)), files={path: text})
 
     def queries(self, batch_job: str) -> tuple[tuple[str, ...], ...]:
-        """The accounting, which not every cluster has, then the controller, which forgets after minutes."""
+        """The queue, which lists what has not ended; the accounting, which not every cluster has; and the controller,
+        which forgets after minutes."""
         accounting = ("sacct", "--allocations", "--noheader", "--parsable2", "--jobs", batch_job)
         return (
+            ("squeue", "--noheader", "--array", "--format=JobId=%i JobState=%T", "--jobs", batch_job),
             (*accounting, "--format=JobID,State,ExitCode"),
             ("scontrol", "--oneliner", "show", "job", batch_job),
         )
 
     def tasks(self, accounting: str) -> tuple[BatchTask, ...]:
-        """One line per task: `12_0|TIMEOUT|0:0` of sacct, `JobId=12 ... JobState=TIMEOUT ...` of scontrol."""
+        """One line per task: `12_0|TIMEOUT|0:0` of sacct, `JobId=12 ... JobState=TIMEOUT ...` of the others."""
         tasks = []
         for line in accounting.splitlines():
             fields = dict(FIELD.findall(line))
@@ -120,7 +122,7 @@ class Batch:
                 name = fields["JobId"]
                 if "ArrayTaskId" in fields:
                     name = f"{fields['ArrayJobId']}_{fields['ArrayTaskId']}"
-                tasks.append(_task(name, fields["JobState"], fields["ExitCode"]))
+                tasks.append(_task(name, fields["JobState"], fields.get("ExitCode", "")))
             elif line.count("|") == 2:
                 tasks.append(_task(*line.split("|")))
         return tuple(tasks)
@@ -154,28 +156,45 @@ class Batch:
             options.append(f"--time={config.time}")
         if config.gres is not None:
             options.append(f"--gres={config.gres}")
+        options += ["--exclusive"] if config.exclusive else []
+        if config.mem is not None:
+            options.append(f"--mem={config.mem}")
         if config.array:
             options.append(f"--array={','.join(map(str, indices))}%{config.parallel}")
-            return _text(
-                [*options, *config.extra], [f'exec {shlex.join(run_argv)} "only=[$SLURM_ARRAY_TASK_ID]"']
-            )
-        if config.parallel == 1:
-            return _text([*options, *config.extra], [f"exec {_command(run_argv, indices)}"])
-        return _text([*options, *config.extra], self._side_by_side(indices, run_argv))
+            commands = [f'{shlex.join(run_argv)} "only=[$SLURM_ARRAY_TASK_ID]"']
+        elif config.parallel == 1:
+            commands = [_command(run_argv, indices)]
+        else:
+            commands = self._side_by_side(indices, run_argv)
+        before = self._on_each_node(jobs[0], "prolog", config.prolog, "exit 1")
+        after = self._on_each_node(jobs[0], "epilog", config.epilog, "code=1")
+        if len(commands) == 1 and not after:
+            return _text([*options, *config.extra], [*before, f"exec {commands[0]}"])
+        return _text([*options, *config.extra], [*before, *_together(commands), *after, "exit $code"])
 
     def _side_by_side(self, indices: list[int], run_argv: tuple[str, ...]) -> list[str]:
-        lines = [
-            f"{FIRST_NODE}={slot * self.config.nodes} {_command(run_argv, indices[slot :: self.config.parallel])} &"
+        return [
+            f"{FIRST_NODE}={slot * self.config.nodes} {_command(run_argv, indices[slot :: self.config.parallel])}"
             for slot in range(min(self.config.parallel, len(indices)))
         ]
-        again = 'while kill -0 "$process" 2> /dev/null; do wait "$process"; done'
-        return [
-            "trap 'kill -TERM $(jobs -p)' HUP TERM USR1 USR2",
-            *lines,
-            "code=0",
-            f'for process in $(jobs -p); do wait "$process" || code=1; {again}; done',
-            "exit $code",
+
+    def _on_each_node(self, job: Job, name: str, command: str | None, otherwise: str) -> list[str]:
+        """Lines that carry out a command of the user on every node of the job; its output is in a file per node."""
+        if command is None:
+            return []
+        config, nodes = self.config, self._nodes
+        step = [
+            "srun",
+            f"--nodes={nodes}",
+            f"--ntasks={nodes}",
+            "--ntasks-per-node=1",
+            "--kill-on-bad-exit=1",
         ]
+        if config.cpus_per_rank is not None:
+            step.append(f"--cpus-per-task={config.cpus_per_rank * config.nproc_per_node}")
+        step += [f"--output={job.folder}/slurm/%j_{name}_%N.out", "sh", "-c", command]
+        said = f"echo 'launcher.{name} failed; its output is in {job.folder}/slurm' >&2"
+        return [f"{shlex.join(step)} || {{ {said}; {otherwise}; }}"]
 
 
 def _text(options: list[str], commands: list[str]) -> str:
@@ -187,6 +206,17 @@ def _text(options: list[str], commands: list[str]) -> str:
     return "\n".join(
         ["#!/bin/bash", *(f"#SBATCH {option}" for option in options), "", *environment, *commands, ""]
     )
+
+
+def _together(commands: list[str]) -> list[str]:
+    """Lines that carry out commands at the same time and pass signals on; `$code` is 1 if one of them fails."""
+    again = 'while kill -0 "$process" 2> /dev/null; do wait "$process"; done'
+    return [
+        "trap 'kill -TERM $(jobs -p)' HUP TERM USR1 USR2",
+        *(f"{command} &" for command in commands),
+        "code=0",
+        f'for process in $(jobs -p); do wait "$process" || code=1; {again}; done',
+    ]
 
 
 def _command(run_argv: tuple[str, ...], indices: list[int]) -> str:

@@ -19,6 +19,14 @@ class Starter(str, Enum):
     horovod = "horovod"
 
 
+class ContainerRuntime(str, Enum):
+    """What starts a rank in its image. `pyxis`: options of srun, on clusters with NVIDIA's plugin. `apptainer`: the
+    program of that name on each node."""
+
+    pyxis = "pyxis"
+    apptainer = "apptainer"
+
+
 @dataclass(slots=True, kw_only=True)
 class Config(LauncherConfig):
     """Options of srun and sbatch; null leaves a choice to the cluster.
@@ -33,7 +41,16 @@ class Config(LauncherConfig):
     time           --time of each job, as sbatch spells it: `90`, `1:30:00`, `2-12`
     gres           --gres of each node, for example `gpu:8`
     cpus_per_rank  CPUs of each rank; to be set if a rank needs more than one
+    exclusive      --exclusive: whole nodes, of which nobody else has a part
+    mem            --mem of each node; `0` is all of it
     extra          further sbatch options of the script, one per line, for example `--constraint=a100`
+    srun_extra     further srun options of the step that has the ranks, for example `--cpu-bind=cores`
+    python         interpreter of the ranks on the nodes; default: the one that submits, in a container `python`
+    prolog         command that every node carries out once before the first run of a job, off the clock
+    epilog         command that every node carries out once after the last run of a job
+    container_image    image that the ranks run in, as its runtime spells it
+    container_runtime  pyxis or apptainer
+    container_mounts   `HOST:CONTAINER` folders of a container; the campaign's is mounted in any case
     """
 
     name: str = "slurm"
@@ -46,7 +63,16 @@ class Config(LauncherConfig):
     time: str | None = None
     gres: str | None = None
     cpus_per_rank: int | None = None
+    exclusive: bool = True
+    mem: str | None = "0"
     extra: list[str] = field(default_factory=list)
+    srun_extra: list[str] = field(default_factory=list)
+    python: str | None = None
+    prolog: str | None = None
+    epilog: str | None = None
+    container_image: str | None = None
+    container_runtime: ContainerRuntime = ContainerRuntime.pyxis
+    container_mounts: list[str] = field(default_factory=list)
 
     def refuse_installation(self) -> str | None:
         """What starts the ranks inside the allocation has to be installed; for the queue see `batch.py`."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import importlib
 import re
-import sys
 from typing import cast
 
-from train_bench.core.job import Job
+from train_bench.core.job import Device, Job
 from train_bench.launcher import Death, Launch
 from train_bench.launcher import Launcher as InnerLauncher
 from train_bench.launchers.parts.exit_codes import how_it_ended, how_it_ended_with
 from train_bench.launchers.parts.threads import thread_variables
-from train_bench.launchers.slurm.config import Config, Starter
+from train_bench.launchers.slurm.config import Config, ContainerRuntime, Starter
 from train_bench.task import BenchmarkConfig
 
 STARTER = "TRAIN_BENCH_STARTER"
@@ -29,6 +28,8 @@ CANCELLED = re.compile(r"\*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT \S+(?: DUE 
 # Characters of partitions, accounts, times and generic resources.
 SIGNS = "_ - . , : = / @ + % ( ) *"
 VALUE = re.compile(rf"[\w{re.escape(SIGNS.replace(' ', ''))}]+")
+WORD = re.compile(r"[^\s-]\S*")
+MOUNT = re.compile(r"/[^\s,:]*:/[^\s,:]*(:[\w+]+)?")
 SRUN_ERROR = re.compile(r"^srun: (?:error|fatal): (.+)$", re.MULTILINE)
 
 
@@ -46,33 +47,29 @@ class Launcher:
                 return f"launcher.{name} is {getattr(config, name)}; it has to be at least 1."
         if config.cpus_per_rank is not None and config.cpus_per_rank < 1:
             return f"launcher.cpus_per_rank is {config.cpus_per_rank}; it has to be at least 1."
-        for name in ("partition", "account", "time", "gres"):
+        for name in ("partition", "account", "time", "gres", "mem"):
             value = getattr(config, name)
             if value is not None and not VALUE.fullmatch(value):
                 return f"launcher.{name} is {value!r}; allowed are letters, digits and the characters {SIGNS}"
-        for line in config.extra:
-            if not line.isprintable():
-                return f"launcher.extra has {line!r}; each item has to be one option of sbatch, on one line."
-        for line in config.extra:
-            if not line.startswith("-"):
-                return (
-                    f"launcher.extra has {line!r}; each item has to be an option of sbatch, such as "
-                    "--constraint=a100."
-                )
+        reason = _refuse_words(config) or _refuse_container(config)
+        if reason is not None:
+            return reason
         if config.starter is not Starter.srun:
             return self._inner().refuse(benchmark)
         return None
 
     def launch(self, job: Job, rank_argv: tuple[str, ...]) -> Launch:
         """A step of exactly as many tasks as were planned; one task that ends badly ends the step."""
-        plan, index = rank_argv[-2:]
-        env = thread_variables(job) | {STARTER: self.config.starter.value}
-        agent = (sys.executable, "-m", "train_bench.launchers.slurm.agent", plan, index)
-        if self.config.starter is Starter.srun:
-            return Launch(argv=(*self._srun(job, tasks_per_node=job.nproc_per_node), *rank_argv), env=env)
-        if self.config.starter is Starter.torchrun:
-            return Launch(argv=(*self._srun(job, tasks_per_node=1), *agent), env=env)
-        return Launch(argv=agent, env=env)
+        config = self.config
+        env = thread_variables(job) | {STARTER: config.starter.value}
+        agent = ("-m", "train_bench.launchers.slurm.agent", *rank_argv[-2:])
+        if config.starter is Starter.horovod:
+            return Launch(argv=(config.python or rank_argv[0], *agent), env=env)
+        of_srun = config.starter is Starter.srun
+        step = self._srun(job, tasks_per_node=job.nproc_per_node if of_srun else 1)
+        return Launch(
+            argv=(*step, *_in_container(config, job, rank_argv[0]), *(rank_argv[1:] if of_srun else agent)), env=env
+        )
 
     def _srun(self, job: Job, *, tasks_per_node: int) -> tuple[str, ...]:
         config = self.config
@@ -86,6 +83,10 @@ class Launcher:
             step.append(f"--cpus-per-task={config.cpus_per_rank * job.nproc_per_node // tasks_per_node}")
         if config.gres is not None:
             step.append(f"--gres={config.gres}")
+        if config.container_image is not None and config.container_runtime is ContainerRuntime.pyxis:
+            step.append(f"--container-image={config.container_image}")
+            step.append(f"--container-mounts={','.join(_mounts(config, job))}")
+        step += config.srun_extra
         if config.parallel == 1 or config.array:
             return ("srun", *step)
         # Parallel runs use disjoint nodes; the script names this run's.
@@ -114,6 +115,72 @@ class Launcher:
         name = self.config.starter.value
         launcher = importlib.import_module(f"train_bench.launchers.{name}.start").Launcher
         return cast(InnerLauncher, launcher(self.config.starter_config()))
+
+
+def _refuse_words(config: Config) -> str | None:
+    """Items that are no options of their program, and commands of more than one line."""
+    for name, program, example in (
+        ("extra", "sbatch", "--constraint=a100"),
+        ("srun_extra", "srun", "--cpu-bind=cores"),
+    ):
+        for item in getattr(config, name):
+            if not item.isprintable():
+                return (
+                    f"launcher.{name} has {item!r}; each item has to be one option of {program}, on one line."
+                )
+            if not item.startswith("-"):
+                return f"launcher.{name} has {item!r}; each item has to be an option of {program}, such as {example}."
+    for name in ("prolog", "epilog", "python"):
+        value = getattr(config, name)
+        if value is not None and not (value.strip() and value.isprintable()):
+            return f"launcher.{name} is {value!r}; it has to be a command on one line."
+    return None
+
+
+def _refuse_container(config: Config) -> str | None:
+    """Containers without an image, and steps that `horovodrun` starts itself."""
+    if config.container_image is None:
+        if config.container_mounts:
+            return "launcher.container_mounts needs launcher.container_image=IMAGE; set it, or leave the mounts out."
+    elif not WORD.fullmatch(config.container_image):
+        return f"launcher.container_image is {config.container_image!r}; it has to be a word without a dash before it."
+    for mount in config.container_mounts:
+        if not MOUNT.fullmatch(mount):
+            return (
+                f"launcher.container_mounts has {mount!r}; each item has to be HOST:CONTAINER, two absolute paths "
+                "without commas and blanks, such as /shared:/shared."
+            )
+    if config.starter is Starter.horovod and (config.container_image is not None or config.srun_extra):
+        return (
+            "launcher.starter=horovod starts its ranks without srun, so launcher.srun_extra and "
+            "launcher.container_image have no effect; choose launcher.starter=srun or torchrun."
+        )
+    return None
+
+
+def _in_container(config: Config, job: Job, own_python: str) -> tuple[str, ...]:
+    """Interpreter of the ranks, behind the words that start it in the image. Without a container, and if none is
+    named, it is that of this process."""
+    if config.container_image is None:
+        return (config.python or own_python,)
+    python = config.python or "python"
+    if config.container_runtime is ContainerRuntime.pyxis:
+        return (python,)
+    gpus = () if job.device is Device.cpu else ("--nv",)
+    return (
+        "apptainer",
+        "exec",
+        *gpus,
+        "--bind",
+        ",".join(_mounts(config, job)),
+        config.container_image,
+        python,
+    )
+
+
+def _mounts(config: Config, job: Job) -> list[str]:
+    """The campaign's folder under its own path, which ranks read and write, and what the user mounts."""
+    return [f"{job.folder}:{job.folder}", *config.container_mounts]
 
 
 def _tasks(stderr: str) -> tuple[Death, ...]:

@@ -1,17 +1,19 @@
 """Slurm as text: scripts, steps, and what its commands say. Needs no Slurm."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.launchers.test_start import REPORT
 from tests.run.fakes import job
+from train_bench.core.job import Device
 from train_bench.errors import LaunchError, RequestError
 from train_bench.launcher import Death
 from train_bench.launchers.slurm import agent
 from train_bench.launchers.slurm.batch import Batch
-from train_bench.launchers.slurm.config import Config, Starter
+from train_bench.launchers.slurm.config import Config, ContainerRuntime, Starter
 from train_bench.launchers.slurm.start import Launcher
 
 SNAPSHOTS = Path(__file__).parent / "slurm"
@@ -26,7 +28,7 @@ WIDE = {
     "time": "2:00:00",
     "gres": "gpu:8",
     "cpus_per_rank": 12,
-    "extra": ["--exclusive", "--constraint=a100"],
+    "extra": ["--constraint=a100"],
 }
 
 
@@ -45,7 +47,16 @@ def script(count=5, **options):
     ("name", "options"),
     [
         ("one_job_on_64_nodes", WIDE),
-        ("an_array", {"nodes": 2, "array": True, "parallel": 3}),
+        ("an_array", {"nodes": 2, "array": True, "parallel": 3, "exclusive": False, "mem": None}),
+        (
+            "data_copied_to_each_node",
+            {
+                "nodes": 2,
+                "cpus_per_rank": 4,
+                "prolog": "cp -r '/shared/d' /local",
+                "epilog": "rm -r /local/d",
+            },
+        ),
         ("runs_side_by_side", {"nodes": 2, "nproc_per_node": 4, "parallel": 2}),
     ],
 )
@@ -91,6 +102,70 @@ def test_srun_is_asked_for_exactly_the_planned_ranks():
     assert launch.env["TRAIN_BENCH_STARTER"] == "srun"
 
 
+def test_options_of_the_step_are_its_last_and_an_interpreter_of_the_nodes_starts_the_ranks():
+    options = {"srun_extra": ["--cpu-bind=cores", "--gpus-per-task=1"], "python": "/venv/bin/python"}
+    argv = step(gres="gpu:1", **options).argv
+    assert argv[-8:-4] == ("--gres=gpu:1", "--cpu-bind=cores", "--gpus-per-task=1", "/venv/bin/python")
+    assert argv[-4:] == RANK[1:]
+    assert step(starter=Starter.torchrun, python="/venv/bin/python").argv[-5] == "/venv/bin/python"
+
+
+IMAGE = {"container_image": "/images/t.sqsh", "container_mounts": ["/shared/d:/data"]}
+
+
+@pytest.mark.parametrize("starter", [Starter.srun, Starter.torchrun])
+def test_ranks_in_a_container_of_pyxis_see_the_campaign_and_what_is_mounted(starter):
+    argv = step(starter=starter, **IMAGE).argv
+    at = argv.index("--container-image=/images/t.sqsh")
+    assert argv[at + 1 : at + 4] == ("--container-mounts=/shared/c:/shared/c,/shared/d:/data", "python", "-m")
+
+
+def test_apptainer_starts_each_rank_in_its_image_with_gpus_unless_it_needs_none():
+    options = {"container_runtime": ContainerRuntime.apptainer, "python": "python3", **IMAGE}
+    argv = Launcher(Config(**options)).launch(job(Path("/shared/c"), device=Device.cuda), RANK).argv
+    mounted = ("--bind", "/shared/c:/shared/c,/shared/d:/data", "/images/t.sqsh", "python3")
+    assert argv[5:] == ("apptainer", "exec", "--nv", *mounted, *RANK[1:])
+    on_cpu = Launcher(Config(**options)).launch(job(Path("/shared/c"), device=Device.cpu), RANK).argv
+    assert on_cpu[5:] == ("apptainer", "exec", *mounted, *RANK[1:])
+
+
+def carried_out(tmp_path, monkeypatch, **options):
+    """A batch script that a shell carries out, with `srun` as a program that says and does what it is given, and
+    the campaign as one that the signal of Slurm ends."""
+    (tmp_path / "srun").write_text('#!/bin/sh\nwhile [ "$1" != sh ]; do shift; done\nexec "$@"\n')
+    (tmp_path / "run").write_text("#!/bin/sh\ntrap 'echo ended; exit 1' TERM\necho run\n. ./go\n")
+    for name in ("srun", "run"):
+        (tmp_path / name).chmod(0o755)
+    launch = Batch(Config(**options)).submission(jobs(2), (str(tmp_path / "run"),))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return subprocess.Popen(
+        ["bash", "-c", *launch.files.values()], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_nodes_are_prepared_before_the_first_run_and_left_after_the_last(tmp_path, monkeypatch, parallel):
+    (tmp_path / "go").write_text("true\n")
+    options = {"prolog": "echo 'copied 1'", "epilog": "echo removed", "parallel": parallel}
+    job = carried_out(tmp_path, monkeypatch, **options)
+    assert job.communicate()[0].split("\n") == ["copied 1", *["run"] * parallel, "removed", ""]
+    assert job.returncode == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"epilog": "echo removed"}])
+def test_a_node_that_cannot_be_prepared_starts_no_run(tmp_path, monkeypatch, options):
+    job = carried_out(tmp_path, monkeypatch, prolog="exit 3", **options)
+    assert (job.communicate()[0], job.returncode) == ("", 1)
+
+
+def test_a_job_that_slurm_ends_ends_its_runs_and_leaves_its_nodes_clean(tmp_path, monkeypatch):
+    (tmp_path / "go").write_text("while :; do sleep 0.05; done\n")
+    job = carried_out(tmp_path, monkeypatch, epilog="echo removed")
+    assert job.stdout.readline() == "run\n"
+    job.terminate()
+    assert (job.communicate()[0], job.returncode) == ("ended\nremoved\n", 1)
+
+
 def test_torchrun_gets_one_agent_per_node_with_the_processors_of_all_its_ranks():
     argv = step(nodes=2, nproc_per_node=4, cpus_per_rank=3, starter=Starter.torchrun).argv
     assert argv[:5] == ("srun", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--kill-on-bad-exit=1")
@@ -116,6 +191,18 @@ def test_runs_side_by_side_keep_to_nodes_of_their_own():
         ({"gres": "gpu:1\nrm -rf /"}, "allowed are letters"),
         ({"account": "a --output=/etc/passwd"}, "allowed are letters"),
         ({"time": "1:00:00\rrm"}, "allowed are letters"),
+        ({"mem": "0\n"}, "allowed are letters"),
+        ({"srun_extra": ["cpu-bind"]}, "an option of srun, such as --cpu-bind=cores"),
+        ({"srun_extra": ["--x\n"]}, "on one line"),
+        ({"prolog": "a\nb"}, "launcher.prolog is 'a\\nb'"),
+        ({"epilog": " "}, "launcher.epilog is ' '"),
+        ({"python": ""}, "launcher.python is ''"),
+        ({"container_image": "--privileged"}, "a word without a dash"),
+        ({"container_mounts": ["/a:/b"]}, "needs launcher.container_image"),
+        ({"container_image": "x", "container_mounts": ["/a"]}, "has to be HOST:CONTAINER"),
+        ({"container_image": "x", "container_mounts": ["/a:/b,/:/"]}, "has to be HOST:CONTAINER"),
+        ({"starter": Starter.horovod, "container_image": "x"}, "without srun"),
+        ({"starter": Starter.horovod, "srun_extra": ["--x"]}, "without srun"),
     ],
 )
 def test_what_makes_no_batch_script_is_refused(options, word):
@@ -230,7 +317,9 @@ ENDED = (
 def test_a_job_has_ended_in_those_states_of_slurm_that_are_ends(state):
     (by_sacct,) = Batch(Config()).tasks(f"12|{state}|0:0\n")
     (by_scontrol,) = Batch(Config()).tasks(f"JobId=12 JobName=x JobState={state} ExitCode=0:0\n")
+    (by_squeue,) = Batch(Config()).tasks(f"JobId=12 JobState={state}\n")
     assert by_sacct == by_scontrol
+    assert by_squeue.ended == by_sacct.ended
     assert by_sacct.ended == (state in ENDED)
     assert by_sacct.good == (state == "COMPLETED")
     assert "which counts as" not in by_sacct.how

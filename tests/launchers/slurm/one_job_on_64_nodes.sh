@@ -11,6 +11,7 @@
 #SBATCH --time=2:00:00
 #SBATCH --gres=gpu:8
 #SBATCH --exclusive
+#SBATCH --mem=0
 #SBATCH --constraint=a100
 
 export PYTHONSAFEPATH=1

@@ -5,6 +5,8 @@
 #SBATCH --ntasks-per-node=4
 #SBATCH --no-requeue
 #SBATCH --output=/shared/c/slurm/%j.out
+#SBATCH --exclusive
+#SBATCH --mem=0
 
 export PYTHONSAFEPATH=1
 trap 'kill -TERM $(jobs -p)' HUP TERM USR1 USR2
