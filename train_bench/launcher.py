@@ -153,7 +153,8 @@ class Batch(Protocol):
         """The command that submits `settle_argv`, to be run once the batch job has ended, in any way."""
 
     def queries(self, batch_job: str) -> tuple[tuple[str, ...], ...]:
-        """Commands that query the state of the batch job; the first that knows it counts."""
+        """Commands that query the state of the batch job. The first is cheap and lists what has not ended; the others
+        are asked where it lists nothing, seldom, and the first that knows an end counts."""
 
     def tasks(self, accounting: str) -> tuple[BatchTask, ...]:
         """Parse the output of one of these commands."""

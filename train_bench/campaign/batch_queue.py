@@ -25,7 +25,8 @@ from train_bench.plan.run_config import RunConfig
 
 PROGRAM = (sys.executable, "-m", "train_bench")
 POLL_SECONDS, LONGEST_POLL_SECONDS = 2.0, 30.0
-"""Period of asking the batch system, which grows by half while nothing changes: many users ask it."""
+"""Period of asking the batch system, which grows by half while nothing changes: many users ask it. Its accounting is
+asked once in the longer time at most."""
 
 SILENCE_SECONDS = 300.0
 
@@ -90,10 +91,12 @@ def wait(batch: Batch, folder: Path, tell: Callable[[str], None]) -> None:
     """Wait until the submitted job has ended; report changes of its state."""
     number = str(_handed_over(folder)["job"])
     before: tuple[BatchTask, ...] = ()
-    heard, pause = time.monotonic(), POLL_SECONDS
+    heard, pause, accounted = time.monotonic(), POLL_SECONDS, -LONGEST_POLL_SECONDS
     try:
         while not before or not all(task.ended for task in before):
-            tasks = _ask(batch, number)
+            tasks = _first(batch, batch.queries(number)[:1])
+            if not tasks and time.monotonic() - accounted >= LONGEST_POLL_SECONDS:
+                accounted, tasks = time.monotonic(), _first(batch, batch.queries(number)[1:])
             pause = POLL_SECONDS if tasks != before else min(1.5 * pause, LONGEST_POLL_SECONDS)
             for task in tasks:
                 if task not in before:
@@ -143,14 +146,22 @@ def _handed_over(folder: Path) -> dict[str, Any]:
 
 
 def _ask(batch: Batch, number: str) -> tuple[BatchTask, ...]:
-    for query in batch.queries(number):
+    queries = batch.queries(number)
+    return _first(batch, queries[:1]) or _first(batch, queries[1:])
+
+
+def _first(batch: Batch, queries: Sequence[tuple[str, ...]]) -> tuple[BatchTask, ...]:
+    """The first answer by which all tasks have ended: accounting may lag behind. Else the first that knows any."""
+    known: tuple[BatchTask, ...] = ()
+    for query in queries:
         try:
             tasks = batch.tasks(process.answer(Launch(argv=query)))
         except LaunchError:
             continue  # this one is not there, or has forgotten the job
-        if tasks:
+        if tasks and all(task.ended for task in tasks):
             return tasks
-    return ()
+        known = known or tasks
+    return known
 
 
 def _number(printed: str) -> str:
