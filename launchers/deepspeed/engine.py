@@ -15,6 +15,7 @@ import torch.distributed as dist
 from train_bench.core.job import Job, Precision
 from train_bench.errors import LaunchError
 from train_bench.launchers.deepspeed.config import Config
+from train_bench.launchers.parts import meeting
 from train_bench.launchers.parts.ddp import TorchParallel, whole_state
 
 GROWTH_INTERVAL = 2000
@@ -49,9 +50,10 @@ class DeepSpeedParallel(TorchParallel):
         from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler
 
         deepspeed.logger.setLevel("ERROR")
-        backend = "nccl" if self.device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, rank=self.rank, world_size=self.size)
-        deepspeed.init_distributed(backend, dist_init_required=False, verbose=False)
+        meeting.open_group(self._job, self.device, rank=self.rank, size=self.size)
+        deepspeed.init_distributed(
+            "nccl" if self.device.type == "cuda" else "gloo", dist_init_required=False, verbose=False
+        )
         dist.barrier()
         _shared_memory(self.rank).unlink(missing_ok=True)
         self._loss_scale = DynamicLossScaler(

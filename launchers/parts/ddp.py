@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import platform
 from collections.abc import Container, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar, cast
@@ -14,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from train_bench.core import rank_messages
 from train_bench.core.job import Device, Job, Precision
 from train_bench.errors import LaunchError
+from train_bench.launchers.parts import meeting
 from train_bench.launchers.parts.light_ddp import LightDDP
 from train_bench.parallel import Stepped
 
@@ -26,13 +28,18 @@ if _SYNC_OPTION not in inspect.signature(DistributedDataParallel.__init__).param
     _SYNC_OPTION = "broadcast_buffers"
 BUFFERS_STAY_LOCAL: dict[str, Any] = {_SYNC_OPTION: False}
 
+MESSAGES = torch.device("cpu")
+"""Device of messages between ranks, which go through Gloo: NCCL would open channels of rank 0 to every other rank, with
+buffers on its GPU."""
+
 AUTOCAST = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 
 
 class TorchParallel:
-    """One rank of a torch process group: Gloo on CPUs, NCCL on GPUs."""
+    """One rank of a torch process group: Gloo on CPUs, NCCL on GPUs, with Gloo for messages."""
 
     def __init__(self, job: Job, *, rank: int, local_rank: int, size: int) -> None:
+        self._job = job
         self.rank, self.local_rank, self.size = rank, local_rank, size
         self.device = _device(job.device, local_rank)
         self.precision = job.precision
@@ -64,8 +71,7 @@ class TorchParallel:
     def _meet(self) -> None:
         """Open the process group, unless this is the only rank."""
         if self.size > 1:
-            backend = "nccl" if self.device.type == "cuda" else "gloo"
-            dist.init_process_group(backend, rank=self.rank, world_size=self.size)
+            meeting.open_group(self._job, self.device, rank=self.rank, size=self.size)
 
     def batch_norm(self, model: torch.nn.Module, *, ranks: int) -> torch.nn.Module:
         """Synchronised batch norm over groups of `ranks` neighbours; torch has it for GPUs only."""
@@ -78,7 +84,8 @@ class TorchParallel:
             )
         if self.size % ranks:
             raise LaunchError(f"Batch-norm groups of {ranks} ranks do not divide {self.size} ranks.")
-        groups = [dist.new_group(list(range(first, first + ranks))) for first in range(0, self.size, ranks)]
+        firsts, timeout = range(0, self.size, ranks), meeting.group_timeout(self._job)
+        groups = [dist.new_group(list(range(first, first + ranks)), timeout=timeout) for first in firsts]
         group = groups[self.rank // ranks]
         return cast(torch.nn.Module, torch.nn.SyncBatchNorm.convert_sync_batchnorm(model, group))
 
@@ -100,7 +107,7 @@ class TorchParallel:
             DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, names)
             self._wrapped = LightDDP(
                 model,
-                device_ids=[self.local_rank] if self.device.type == "cuda" else None,
+                device_ids=[self.device] if self.device.type == "cuda" else None,
                 gradient_as_bucket_view=True,
                 **BUFFERS_STAY_LOCAL,
             )
@@ -195,13 +202,13 @@ class TorchParallel:
         """Gather on rank 0."""
         if self.size == 1:
             return [value]
-        return rank_messages.gather(value, self.size, self.rank, self.device, self._token)
+        return rank_messages.gather(value, self.size, self.rank, MESSAGES, self._token)
 
     def from_rank_zero(self, value: T) -> T:
         """Broadcast."""
         if self.size == 1:
             return value
-        received: T = rank_messages.broadcast(value, self.rank, self.device, self._token)
+        received: T = rank_messages.broadcast(value, self.rank, MESSAGES, self._token)
         return received
 
     def barrier(self) -> None:
@@ -262,13 +269,16 @@ def _device(device: Device, local_rank: int) -> torch.device:
     gpus = torch.cuda.device_count() if device is not Device.cpu else 0
     if device is Device.cpu or (device is Device.auto and gpus == 0):
         return torch.device("cpu")
-    if local_rank >= gpus:
+    index = (
+        0 if gpus == 1 else local_rank
+    )  # a rank that sees one GPU alone; ranks compare theirs when they meet
+    if index >= gpus:
         raise LaunchError(
-            f"Local rank {local_rank} needs a GPU of its own, but {gpus} were found. Reduce "
+            f"Local rank {local_rank} on {platform.node()} needs a GPU of its own, but {gpus} were found. Reduce "
             "launcher.nproc_per_node, or use device=cpu."
         )
-    torch.cuda.set_device(local_rank)
-    return torch.device("cuda", local_rank)
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index)
 
 
 def _set_matmul_precision(precision: Precision, device: torch.device) -> None:
