@@ -52,7 +52,7 @@ CLOCK, EVENTS, TIMED_RUN = f"{RUN}clock.py", f"{RUN}events.py", f"{RUN}timed_run
 RANK, HANDSHAKE, CHECKPOINTS = f"{RUN}rank.py", f"{RUN}handshake.py", f"{RUN}checkpoints.py"
 WATCHDOG, PROCESSORS = f"{RUN}watchdog.py", f"{RUN}processors.py"
 OWN = "train_bench/own_trainer/"
-DDP = "launchers/parts/ddp.py"
+DDP, MEETING = "launchers/parts/ddp.py", "launchers/parts/meeting.py"
 
 ORDER = ("tests/run/test_clock.py",)
 BOTH_DOORS = (*ORDER, "tests/own_trainer/test_order.py")
@@ -63,6 +63,7 @@ OF_CHECKPOINTS = ("tests/run/test_checkpoints.py",)
 OF_HANDSHAKE = ("tests/run/test_handshake.py",)
 OF_BARRIERS = ("tests/launchers/test_barriers.py",)
 OF_DDP = ("tests/launchers/test_ddp.py",)
+OF_MEETING = ("tests/launchers/test_meeting.py",)
 OF_DROPOUT = ("tests/references/test_dropout.py",)
 OF_THRESHOLDS = ("tests/judge/test_thresholds.py",)
 OF_STATISTICS = ("tests/judge/test_statistics.py",)
@@ -253,6 +254,27 @@ MUTATIONS = (
         text="        verb = self._verb\n        if verb is None:\n",
         mutated="        verb = None\n        if verb is None:\n",
         tests=("tests/run/test_watchdog.py",),
+    ),
+    Mutation(
+        name="ranks open their group on devices that do not fit together",
+        file=MEETING,
+        text="    if reason is not None:\n        raise LaunchError(reason)\n",
+        mutated="",
+        tests=OF_MEETING,
+    ),
+    Mutation(
+        name="torch ends a collective before the watchdog of a rank",
+        file=MEETING,
+        text="        timeout=group_timeout(job),\n",
+        mutated="        timeout=None,\n",
+        tests=OF_MEETING,
+    ),
+    Mutation(
+        name="a rank that stalls leaves no record of its collectives",
+        file=RANK,
+        text="        flight_recorder.dump(job, parallel.rank)\n",
+        mutated="",
+        tests=OF_RANK,
     ),
     Mutation(
         name="a barrier does not wait for the device",

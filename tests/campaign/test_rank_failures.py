@@ -117,6 +117,8 @@ def test_a_rank_that_is_stopped_is_noticed_by_the_others(tmp_path):
     sentence = run(plan, meanwhile=lambda: signal_rank(plan, 1, signal.SIGSTOP))
     assert "rank 0 failed: waited in " in sentence
     assert "for 10 s (stall_limit_seconds)" in sentence
+    assert re.search(r"rank 0 waited in collective \d+ of default_pg \(gloo:", sentence)
+    assert "; nothing is known of rank 1." in sentence
     assert record(plan)["status"] == "died"
     stacks = (plan.jobs[0].ranks_folder / "rank_0.stderr").read_text()
     assert "timed_run" in stacks, "where the rank was"

@@ -100,6 +100,7 @@ def trace(monkeypatch):
     for name in ("end_with_parent", "keep_freed_memory", "end_process"):
         monkeypatch.setattr(rank, name, lambda name=name: trace.append(name))
     monkeypatch.setattr(rank, "arrive", lambda job: trace.append("arrive"))
+    monkeypatch.setattr(rank.flight_recorder, "switch_on", lambda: None)
     monkeypatch.setattr(
         rank, "RankState", lambda job, number: SimpleNamespace(write=trace.append, fail=trace.append)
     )
@@ -163,9 +164,27 @@ def test_no_rank_works_before_all_have_shaken_hands_and_each_leaves_the_group_be
 def test_a_rank_whose_work_fails_says_why_and_is_not_finished(
     tmp_path, monkeypatch, trace, error, said, capsys
 ):
+    monkeypatch.setattr(rank.flight_recorder, "dump", lambda job, number: None)
     carried_out(monkeypatch, trace, job(tmp_path), error)
     assert trace[-6:] == ["watched work", "close", said, "leave", "watch no longer", "end_process"]
     assert ("Traceback" in capsys.readouterr().err) is isinstance(error, ValueError)
+
+
+def test_a_rank_that_runs_out_of_memory_says_what_reduces_it(tmp_path, monkeypatch, trace):
+    carried_out(monkeypatch, trace, job(tmp_path), torch.OutOfMemoryError("CUDA out of memory."))
+    assert trace[-4].startswith("OutOfMemoryError: CUDA out of memory. Reduce the memory of a rank: ")
+
+
+def test_a_rank_that_stalls_leaves_its_collectives_before_it_says_so(tmp_path, monkeypatch, trace):
+    class Stalling(TracedWatchdog):
+        def __init__(self, trace, limit_seconds, path, stalled):
+            super().__init__(trace, limit_seconds, path, stalled)
+            self.start = lambda: stalled("hung")
+
+    monkeypatch.setattr(rank, "RankWatchdog", partial(Stalling, trace))
+    monkeypatch.setattr(rank.flight_recorder, "dump", lambda job, number: trace.append(f"dump {number}"))
+    carried_out(monkeypatch, trace, job(tmp_path))
+    assert trace[trace.index("handshake") + 1 :][:2] == ["dump 0", "hung"]
 
 
 @pytest.mark.parametrize("wanted", [False, True])

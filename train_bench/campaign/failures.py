@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from train_bench.campaign import stalled_collective
 from train_bench.core import files
 from train_bench.core.excerpt import last_error
 from train_bench.core.job import Job, exit_file
 from train_bench.errors import LogError
 from train_bench.launcher import Death, Launcher
 from train_bench.plan.process import Ended
+
+STALLED = "stall_limit_seconds"
+"""Word in the sentence of a rank whose watchdog has ended it."""
 
 BY_BUDGET = "ended_by_budget"
 """Key of `exit.json` in a run that its budget has ended."""
@@ -31,7 +35,7 @@ def deaths(
     if ended.reason is not None:
         said = None if of_ranks or any(job.ranks_folder.glob("rank_*.json")) else last_error(ended.stderr)
         own = () if said is None else (Death(rank=None, how=f"last error of the launcher: {said}"),)
-        return (Death(rank=None, how=ended.reason), *own, *of_ranks)
+        return (Death(rank=None, how=ended.reason), *own, *of_ranks, *_stall(job, of_ranks))
     if whole and (ended.exit_code == 0 or _all_finished(job)):
         return ()
     reported = (*launcher.deaths(ended.exit_code, ended.stderr), *elsewhere)
@@ -42,7 +46,15 @@ def deaths(
         f"the launcher ended with exit code {ended.exit_code}, and the log has no run_stop"
         f"{f'; its last error: {said}' if said else ''}"
     )
-    return killed or (*beyond, *of_ranks) or reported or (Death(rank=None, how=how),)
+    return killed or (*beyond, *of_ranks, *_stall(job, of_ranks)) or reported or (Death(rank=None, how=how),)
+
+
+def _stall(job: Job, of_ranks: Sequence[Death]) -> tuple[Death, ...]:
+    """The collective that ranks waited in, where that is why they ended."""
+    if not any(STALLED in death.how for death in of_ranks):
+        return ()
+    said = stalled_collective.sentence(job)
+    return () if said is None else (Death(rank=None, how=said),)
 
 
 def pending(jobs: Sequence[Job], *, retry_failed: bool) -> tuple[Job, ...]:

@@ -24,6 +24,7 @@ from train_bench.core.job import DETERMINISTIC, PLAN_DIGEST, RANK_CORES, Job, pl
 from train_bench.core.parent_death import end_with_parent
 from train_bench.errors import TrainBenchError
 from train_bench.parallel import Parallel
+from train_bench.run import flight_recorder, out_of_memory
 from train_bench.run.freed_memory import keep_freed_memory
 from train_bench.run.rank_state import RankState, arrive, end_process
 from train_bench.run.watchdog import RankWatchdog
@@ -45,6 +46,7 @@ def main(work: Work | None = None) -> None:
     arrived = arrive(job)
     if job.deterministic:
         os.environ.update(DETERMINISTIC)  # read when a GPU is first used
+    flight_recorder.switch_on()
     import torch
 
     from train_bench.run.handshake import handshake
@@ -60,7 +62,12 @@ def main(work: Work | None = None) -> None:
         sys.exit(f"train-bench: {error}")
     state = RankState(job, parallel.rank)
     beat = job.ranks_folder / "heartbeat" if parallel.rank == 0 else None
-    watchdog = RankWatchdog(job.stall_limit_seconds or math.inf, beat, state.fail)
+
+    def stalled(sentence: str) -> None:
+        flight_recorder.dump(job, parallel.rank)
+        state.fail(sentence)
+
+    watchdog = RankWatchdog(job.stall_limit_seconds or math.inf, beat, stalled)
     try:
         handshake(job, parallel)
         parallel = watchdog.of(parallel)
@@ -75,7 +82,10 @@ def main(work: Work | None = None) -> None:
         state.fail(str(error))
     except Exception as error:
         traceback.print_exc()
-        state.fail(f"{type(error).__name__}: {error}")
+        flight_recorder.dump(
+            job, parallel.rank
+        )  # the first that stalls ends, which is an error of all others
+        state.fail(f"{type(error).__name__}: {error}{out_of_memory.next_step(error, job)}")
     parallel.leave()
     watchdog.stop()
     end_process()

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from train_bench.core.job import Job
 from train_bench.core.signals import handle_ending
+from train_bench.run import flight_recorder
 
 PR_SET_CHILD_SUBREAPER = 36
 SECONDS_BEHIND_A_KILLED_RANK = 1.5
@@ -45,6 +46,7 @@ class RankState:
     """Current action of this rank, for post-mortems; its output goes to files from here on."""
 
     def __init__(self, job: Job, rank: int) -> None:
+        self._job, self._rank = job, rank
         self._others = job.world_size > 1
         self._finished = False
         job.ranks_folder.mkdir(parents=True, exist_ok=True)
@@ -86,5 +88,6 @@ class RankState:
         end_process(1)
 
     def _terminated(self, number: int, _frame: object) -> None:
+        flight_recorder.dump(self._job, self._rank)
         self.write("terminated")
         os._exit(128 + number)
