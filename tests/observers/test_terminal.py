@@ -64,6 +64,17 @@ def test_what_a_growing_log_breaks_is_told_and_what_is_waived_is_not():
     ]
 
 
+def test_hardware_that_differs_among_ranks_is_told_before_the_run_is_built():
+    def story(watcher, clock):
+        watcher.campaign_started(total=1, done=0)
+        watcher.run_started(job(Path("out")))
+        sentence = "The power limit differs: 700 W on n1; 500 W on n2."
+        watcher.event(Event(key="unequal_hardware", value=[sentence], time_ms=0, metadata={}))
+
+    lines = watched(terminal=False, story=story).splitlines()
+    assert lines == ["run 1 of 1: warning: The power limit differs: 700 W on n1; 500 W on n2."]
+
+
 def two_runs(watcher, clock):
     watcher.campaign_started(total=3, done=0)
     for index in range(2):

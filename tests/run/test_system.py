@@ -1,5 +1,6 @@
 """The platform's name has the accelerators that ranks use, of all hosts."""
 
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -115,3 +116,64 @@ def test_a_program_on_cpus_is_named_by_its_processors():
     machine = {"accelerators": [H100, H100], "cores": 4, "processor": "a processor"}
     assert system.platform_name(machine, nodes=2) == f"2 x (2 x {H100})"
     assert system.platform_name(machine, nodes=2, device="cpu") == "2 x (4 cores of a processor)"
+
+
+def hardware(host, **facts):
+    own = {"GPU": H100, "NVIDIA driver": "580.65.06", "power limit": "700 W"}
+    given = own | {name.replace("_", " "): value for name, value in facts.items()}
+    return system.RankHardware(
+        host=0, accelerator=H100, identity="0", processor="x", cores=frozenset(), name=host, facts=given
+    )
+
+
+def test_hardware_that_differs_is_named_with_its_hosts():
+    equal = [hardware("n1"), hardware("n1"), hardware("n2")]
+    assert system.unequal(equal) == []
+    assert system.unequal([*equal, hardware("n3", power_limit="500 W", NVIDIA_driver="570.1")]) == [
+        "The NVIDIA driver differs: 580.65.06 on n1, n2; 570.1 on n3. All ranks wait for the slowest.",
+        "The power limit differs: 700 W on n1, n2; 500 W on n3. All ranks wait for the slowest.",
+    ]
+    many = [hardware(f"n{number}") for number in range(64)]
+    assert (
+        "on n0, n1, n2, n3, n4, n5, n6, n7 and 56 more; "
+        in system.unequal([*many, hardware("z", GPU=A100)])[0]
+    )
+
+
+def test_a_rank_on_a_gpu_tells_what_should_be_equal(gpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(system.gpus, "DRIVER", tmp_path / "version")
+    line = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (root@x)"
+    (tmp_path / "version").write_text(f"{line}\nGCC version:  gcc version 12.3.0\n")
+    asked = []
+    monkeypatch.setattr(system.gpus, "power_limit_watts", lambda uuid: asked.append(uuid) or 650)
+    gpus(H100, A100)
+    (one,) = on(gpus, [H100, A100], 0, [1])
+    told = {name: one.facts[name] for name in ("GPU", "NVIDIA driver", "power limit")}
+    assert told == {"GPU": A100, "NVIDIA driver": "580.65.06", "power limit": "650 W"}
+    assert asked == ["uuid 1"]
+
+
+def test_the_power_limit_is_asked_of_nvml_by_uuid(monkeypatch):
+    nvml = SimpleNamespace(
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByUUID=lambda uuid: {"GPU-1b": 7}[uuid],
+        nvmlDeviceGetEnforcedPowerLimit=lambda handle: {7: 699_600}[handle],
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    assert system.gpus.power_limit_watts("1b") == system.gpus.power_limit_watts("GPU-1b") == 700
+    assert system.gpus.power_limit_watts("another") is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "found"),
+    [
+        ({}, None),
+        ({"SLURM_JOB_ID": "12", "SLURM_JOB_NODELIST": "n[1-2]"}, {"job": "12", "nodes": "n[1-2]"}),
+        (
+            {"SLURM_JOB_ID": "15", "SLURM_ARRAY_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "3"},
+            {"job": "12_3", "nodes": ""},
+        ),
+    ],
+)
+def test_a_run_in_a_batch_job_has_its_number(environ, found):
+    assert system.batch_job(environ) == found

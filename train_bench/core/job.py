@@ -203,6 +203,12 @@ OF_ONE_JOB = ("index", "seed")
 RANK_CORES = "rank_cores"
 """The key under which a log and `system.json` have the cores, threads and loader processes of rank 0."""
 
+UNEQUAL_HARDWARE = "unequal_hardware"
+"""The key under which a log and `system.json` have sentences on hardware that differs among ranks, if any does."""
+
+BATCH_JOB = "batch_job"
+"""The key under which a log and `system.json` have the job of the batch system that a run was a part of."""
+
 PLAN_DIGEST = "plan_digest"
 """The key under which a log has the digest of the plan that its run was given."""
 

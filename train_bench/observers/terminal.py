@@ -14,7 +14,7 @@ from rich.text import Text
 
 from train_bench.core.digits import decimals_apart, distinct
 from train_bench.core.event import Event
-from train_bench.core.job import Job
+from train_bench.core.job import UNEQUAL_HARDWARE, Job
 from train_bench.judge.finding import BREAKS, WAIVED, Finding
 from train_bench.observers.observer import Observer
 from train_bench.report.console import print_line
@@ -105,6 +105,9 @@ class Terminal(Observer):
             self._missed = event.metadata.get("status") not in (None, "success")
         elif event.key == "init_start":
             self._doing = "building"
+        elif event.key == UNEQUAL_HARDWARE and isinstance(event.value, list):
+            for sentence in event.value:
+                self._say(f"{self._name(job)}: warning: {sentence}")
         elif event.key == "block_start":
             self._doing = f"training from {job.unit.value} {event.metadata.get('first_epoch_num')}"
         elif event.key == "eval_accuracy":

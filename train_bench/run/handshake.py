@@ -81,6 +81,8 @@ def _answer(job: Job, parallel: Parallel) -> Answer:
         "job": _digest_of(job),
         "Python": platform.python_version(),
     }
+    if parallel.device.type == "cuda":
+        facts["NCCL"] = ".".join(map(str, torch.cuda.nccl.version()))
     total = parallel.sum(torch.tensor(float(parallel.rank + 1)))
     parallel.barrier()
     clock = time.time()

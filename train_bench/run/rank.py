@@ -20,7 +20,16 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from train_bench.core import cores, files, plugins
-from train_bench.core.job import DETERMINISTIC, PLAN_DIGEST, RANK_CORES, Job, plan_digest, read_job
+from train_bench.core.job import (
+    BATCH_JOB,
+    DETERMINISTIC,
+    PLAN_DIGEST,
+    RANK_CORES,
+    UNEQUAL_HARDWARE,
+    Job,
+    plan_digest,
+    read_job,
+)
 from train_bench.core.parent_death import end_with_parent
 from train_bench.errors import TrainBenchError
 from train_bench.parallel import Parallel
@@ -122,6 +131,8 @@ def _run(job: Job, parallel: Parallel, state: RankState) -> None:
             "submission_platform": name,
             PLAN_DIGEST: digest,
             RANK_CORES: machine[RANK_CORES],
+            UNEQUAL_HARDWARE: machine[UNEQUAL_HARDWARE] or None,
+            BATCH_JOB: machine[BATCH_JOB],
         },
         config={**job.config, "hyperparameters": config.hyperparameters.logged()},
     )
@@ -153,6 +164,8 @@ def _hardware(job: Job, parallel: Parallel) -> tuple[dict[str, Any], str]:
         "accelerators": used,
         "visible_accelerators": visible,
         RANK_CORES: _use_of_cores(job, parallel),
+        UNEQUAL_HARDWARE: system.unequal(ranks),
+        BATCH_JOB: system.batch_job(os.environ),
     }
     return machine, system.platform_of(ranks)
 

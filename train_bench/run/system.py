@@ -7,7 +7,7 @@ import platform
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,9 @@ from train_bench.core import gpus, software
 
 if TYPE_CHECKING:
     import torch
+
+SHOWN_HOSTS = 8
+"""Hosts that a sentence names."""
 
 
 def describe() -> dict[str, Any]:
@@ -54,14 +57,17 @@ def platform_name(machine: dict[str, Any], *, nodes: int, device: str = "auto") 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankHardware:
-    """Hardware of one rank: its host by number, its accelerator by name and by what tells it from others of its host
-    (both None on a CPU), its processor and the CPU cores that it may use."""
+    """Hardware of one rank: its host by number and name, its accelerator by name and by what tells it from others of
+    its host (both None on a CPU), its processor and the CPU cores that it may use. `facts` are what should be equal on
+    all hosts, by their name in a sentence."""
 
     host: int
     accelerator: str | None
     identity: str | None
     processor: str
     cores: frozenset[int]
+    name: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 def rank_hardware(device: torch.device, *, host: int) -> RankHardware:
@@ -70,14 +76,45 @@ def rank_hardware(device: torch.device, *, host: int) -> RankHardware:
     on_gpu = device.type == "cuda"
     index = torch.cuda.current_device() if on_gpu and device.index is None else device.index
     # A rank that sees one GPU alone calls it 0, whichever it is.
-    uuid = getattr(torch.cuda.get_device_properties(index), "uuid", index) if on_gpu else None
+    properties = torch.cuda.get_device_properties(index) if on_gpu else None
+    uuid = getattr(properties, "uuid", index) if on_gpu else None
+    facts = {"processor": _processor()}
+    if on_gpu:
+        facts |= {
+            "GPU": torch.cuda.get_device_name(index),
+            "NVIDIA driver": gpus.driver_version() or "unknown",
+        }
+        facts["GPU memory"] = f"{getattr(properties, 'total_memory', 0) / 2**30:.1f} GiB"
+        facts["power limit"] = f"{gpus.power_limit_watts(str(uuid)) or 'unknown'} W"
     return RankHardware(
+        name=platform.node(),
+        facts=facts,
         host=host,
         accelerator=torch.cuda.get_device_name(index) if on_gpu else None,
         identity=str(uuid) if on_gpu else None,
         processor=_processor(),
         cores=frozenset(os.sched_getaffinity(0)),
     )
+
+
+def unequal(ranks: Sequence[RankHardware]) -> list[str]:
+    """Facts that differ among ranks, as sentences: each value with its hosts, the most common one first."""
+    sentences = []
+    for name in dict.fromkeys(name for rank in ranks for name in rank.facts):
+        hosts: dict[str, list[str]] = {}
+        for rank in ranks:
+            hosts.setdefault(rank.facts.get(name, "none"), []).append(rank.name)
+        by_count = sorted(hosts.items(), key=lambda item: -len(item[1]))
+        if len(by_count) > 1:
+            said = "; ".join(f"{value} on {_some(dict.fromkeys(names))}" for value, names in by_count)
+            sentences.append(f"The {name} differs: {said}. All ranks wait for the slowest.")
+    return sentences
+
+
+def _some(names: Iterable[str]) -> str:
+    first = [*names]
+    more = f" and {len(first) - SHOWN_HOSTS} more" if len(first) > SHOWN_HOSTS else ""
+    return ", ".join(first[:SHOWN_HOSTS]) + more
 
 
 def used_accelerators(ranks: Iterable[RankHardware]) -> list[str]:
@@ -123,6 +160,17 @@ def _gpus(environ: Mapping[str, str]) -> Iterator[str]:
         if len(found := by_number or by_uuid) != 1:
             return
         yield found[0]
+
+
+def batch_job(environ: Mapping[str, str]) -> dict[str, str] | None:
+    """Number of the Slurm job that this process is a part of, `12_3` for a task of an array, and its nodes; None
+    outside of one."""
+    number = environ.get("SLURM_JOB_ID")
+    if number is None:
+        return None
+    if "SLURM_ARRAY_JOB_ID" in environ:
+        number = f"{environ['SLURM_ARRAY_JOB_ID']}_{environ.get('SLURM_ARRAY_TASK_ID', '')}"
+    return {"job": number, "nodes": environ.get("SLURM_JOB_NODELIST", "")}
 
 
 def _processor() -> str:
