@@ -68,7 +68,8 @@ class Launcher:
         of_srun = config.starter is Starter.srun
         step = self._srun(job, tasks_per_node=job.nproc_per_node if of_srun else 1)
         return Launch(
-            argv=(*step, *_in_container(config, job, rank_argv[0]), *(rank_argv[1:] if of_srun else agent)), env=env
+            argv=(*step, *_in_container(config, job, rank_argv[0]), *(rank_argv[1:] if of_srun else agent)),
+            env=env,
         )
 
     def _srun(self, job: Job, *, tasks_per_node: int) -> tuple[str, ...]:

@@ -64,3 +64,20 @@ def test_the_job_of_64_nodes_is_the_one_that_the_page_shows():
     assert shown in answer
     assert "numerics    bf16 on device=cuda" in answer
     assert "512 rank(s) x 64 samples" in answer
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "test $HOST = n1 && rm -rf ~/x; true",
+        'echo "a, b" > /tmp/${USER}',
+        "cp 'a b' c",
+        "dd if=/dev/zero of=x",
+        "a\\",
+    ],
+)
+def test_commands_of_a_launcher_are_typed_as_in_a_shell(command, tmp_path):
+    output = typed("plan", "launcher=slurm", f"launcher.prolog={command}", f"output={tmp_path / 'c'}").stdout
+    (line,) = (one for one in output.splitlines() if "_prolog_" in one)
+    words = shlex.split(line)
+    assert words[words.index("-c") + 1] == command

@@ -125,13 +125,6 @@ def _quoted(name: str, value: str) -> str:
     """Word as it is typed in a shell: a list has its elements quoted, any other value itself."""
     inner = value[1:-1]
     if value[:1] == "[" and value[-1:] == "]":
-        elements = ",".join(_in_quotes(one.strip()) for one in inner.split(","))
+        elements = ",".join(overrides.in_quotes(one.strip()) for one in inner.split(","))
         return shlex.quote(f"{name}=[{elements}]")
-    return shlex.quote(f"{name}={_in_quotes(value)}")
-
-
-def _in_quotes(text: str) -> str:
-    """Text in double quotes, as Hydra's grammar has it: backslashes count only before a quote."""
-    escaped = re.sub(r'(\\*)"', r'\1\1\\"', text)
-    escaped = re.sub(r"(\\+)$", r"\1\1", escaped)
-    return '"' + escaped.replace("${", r"\${") + '"'
+    return shlex.quote(f"{name}={overrides.in_quotes(value)}")

@@ -104,6 +104,9 @@ def _at_point(benchmark: str, size: str) -> str:
     return known[size]
 
 
+COMMANDS = ("launcher.prolog", "launcher.epilog")
+"""Options of launchers whose values are commands of a shell, with signs that have a meaning of their own in Hydra."""
+
 WITHOUT_QUOTES = re.compile(r"""([^][{}()'"\\$]|\[[^][{}()'"\\$]*\])*""")
 """List of words that may hold brackets, as those of host names do: `--nodelist=n[1-4],--exclusive`."""
 
@@ -114,6 +117,8 @@ def quoted(word: str) -> str:
     parse much of the text of a command, and passes it through unchanged once it is percent-encoded."""
     name, sign, value = word.partition("=")
     traits = TRAITS.get(name)
+    if name in COMMANDS and value not in ("", "null", MISSING) and value[:1] not in QUOTES:
+        return f"{name}={in_quotes(value)}"
     if sign and traits is None and value[:1] == "[" and value[-1:] == "]":
         return f"{name}=[{_quoted_elements(value[1:-1])}]"
     if traits is None or not sign or value == "null":
@@ -121,6 +126,13 @@ def quoted(word: str) -> str:
     if traits.program:
         return f"{name}='{quote(value, AS_THEY_ARE, errors='surrogateescape')}'"
     return f"{name}={value!r}" if traits.quoted and value[:1] not in QUOTES else word
+
+
+def in_quotes(text: str) -> str:
+    """Text in double quotes, as Hydra's grammar has it: backslashes count only before a quote."""
+    escaped = re.sub(r'(\\*)"', r'\1\1\\"', text)
+    escaped = re.sub(r"(\\+)$", r"\1\1", escaped)
+    return '"' + escaped.replace("${", r"\${") + '"'
 
 
 def _quoted_elements(text: str) -> str:
