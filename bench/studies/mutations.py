@@ -1,4 +1,4 @@
-"""Mutation test of the clock, the ranks and the score: forty one-line faults, and the tests that have to find them.
+"""Mutation test of the clock, the ranks and the score: one-line faults, and the tests that have to find them.
 
     python bench/studies/mutations.py [WORD ...] [--jobs 2]
 

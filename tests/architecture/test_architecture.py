@@ -112,6 +112,7 @@ MAY_IMPORT_TORCH = (
     "train_bench/core/sharded_tensors.py",
     "train_bench/warm_up.py",
     "launchers/parts/ddp.py",
+    "launchers/parts/meeting.py",
     "launchers/parts/dividing.py",
     "launchers/parts/fsdp.py",
     "launchers/parts/light_ddp.py",

@@ -26,8 +26,8 @@ def test_the_closest_tests_of_a_fault_exist(mutation):
         assert f"def {name.partition('[')[0]}" in source
 
 
-def test_there_are_forty_faults_of_different_names_and_texts():
-    assert len({one.name for one in MUTATIONS}) == len(MUTATIONS) == 40
+def test_faults_have_different_names_and_texts():
+    assert len({one.name for one in MUTATIONS}) == len(MUTATIONS) >= 40
     assert max(Counter((one.file, one.text, one.mutated) for one in MUTATIONS).values()) == 1
 
 
