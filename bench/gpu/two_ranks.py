@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench.planned import composed, plan_of
-from train_bench.launchers.torchrun.parallel import parallel_of
+from train_bench.launchers.parts.torch_ranks import parallel_of
 from train_bench.references.llama31_8b.task import Task
 from train_bench.references.parts.decoder import data
 

@@ -64,11 +64,11 @@ class Config(TorchrunConfig):
             )
         if self.shard is not None:
             return (
-                f"launcher.shard={self.shard.value} is for launcher=torchrun; DeepSpeed shards by "
+                f"launcher.shard={self.shard.value} is for launcher=torchrun and slurm; DeepSpeed shards by "
                 "launcher.zero_stage."
             )
         if self.tensor_parallel != 1:
-            return f"launcher.tensor_parallel={self.tensor_parallel} is for launcher=torchrun; leave it out."
+            return f"launcher.tensor_parallel={self.tensor_parallel} is for launcher=torchrun and slurm; leave it out."
         if self.zero_stage not in STAGES:
             return f"launcher.zero_stage is {self.zero_stage}; it may be 0, 1, 2 or 3."
         if self.zero_stage == 0:

@@ -8,6 +8,8 @@ from enum import Enum
 from typing import cast
 
 from train_bench.launcher import LauncherConfig
+from train_bench.launchers.parts.sharding import ShardingConfig
+from train_bench.task import BenchmarkConfig
 
 
 class Starter(str, Enum):
@@ -28,7 +30,7 @@ class ContainerRuntime(str, Enum):
 
 
 @dataclass(slots=True, kw_only=True)
-class Config(LauncherConfig):
+class Config(ShardingConfig):
     """Options of srun and sbatch; null leaves a choice to the cluster.
 
     starter        starter of the ranks inside the allocation
@@ -77,6 +79,20 @@ class Config(LauncherConfig):
     def refuse_installation(self) -> str | None:
         """What starts the ranks inside the allocation has to be installed; for the queue see `batch.py`."""
         return None if self.starter is Starter.srun else self.starter_config().refuse_installation()
+
+    def refuse_division(self, benchmark: BenchmarkConfig) -> str | None:
+        """Horovod's ranks have no process group of torch to shard over."""
+        if self.starter is Starter.horovod:
+            for name, value in (
+                ("shard", getattr(self.shard, "value", None)),
+                ("tensor_parallel", self.tensor_parallel),
+            ):
+                if value != getattr(type(self)(), name):
+                    return (
+                        f"launcher.{name}={value} is for launcher.starter=srun and torchrun; launcher.starter=horovod "
+                        "was requested. Choose one of these, or leave it out."
+                    )
+        return super(Config, self).refuse_division(benchmark)
 
     def starter_config(self) -> LauncherConfig:
         """Configuration of what starts the ranks inside the allocation; its hosts are known on the nodes only."""

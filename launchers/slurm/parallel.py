@@ -9,7 +9,7 @@ from typing import cast
 from train_bench.core import cores
 from train_bench.core.job import Job
 from train_bench.errors import LaunchError
-from train_bench.launchers.parts.ddp import TorchParallel
+from train_bench.launchers.parts.torch_ranks import parallel_of
 from train_bench.launchers.slurm.config import Starter
 from train_bench.launchers.slurm.rendezvous import rendezvous
 from train_bench.launchers.slurm.start import STARTER
@@ -31,4 +31,4 @@ def join(job: Job) -> Parallel:
     if size > 1:
         host, port = rendezvous(job, first=rank == 0)
         os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(port))
-    return TorchParallel(job, rank=rank, local_rank=int(os.environ["SLURM_LOCALID"]), size=size)
+    return parallel_of(job)(job, rank=rank, local_rank=int(os.environ["SLURM_LOCALID"]), size=size)

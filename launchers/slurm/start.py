@@ -54,9 +54,8 @@ class Launcher:
         reason = _refuse_words(config) or _refuse_container(config)
         if reason is not None:
             return reason
-        if config.starter is not Starter.srun:
-            return self._inner().refuse(benchmark)
-        return None
+        inner = None if config.starter is Starter.srun else self._inner().refuse(benchmark)
+        return inner or config.refuse_division(benchmark)
 
     def launch(self, job: Job, rank_argv: tuple[str, ...]) -> Launch:
         """A step of exactly as many tasks as were planned; one task that ends badly ends the step."""

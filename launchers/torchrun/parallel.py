@@ -1,4 +1,4 @@
-"""Rank side of `launcher=torchrun`: DistributedDataParallel, FSDP2 or tensor parallelism over Gloo or NCCL."""
+"""Rank side of `launcher=torchrun`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,7 @@ import os
 
 from train_bench.core.job import Job
 from train_bench.launchers.parts.ddp import TorchParallel
-from train_bench.launchers.parts.fsdp import ShardedParallel
-from train_bench.launchers.parts.tensor_parallel import TensorParallel
-
-
-def parallel_of(job: Job) -> type[TorchParallel]:
-    """The `Parallel` of the configuration: DDP, FSDP2 or tensor parallelism."""
-    if job.launcher_config.get("shard") is not None:
-        return ShardedParallel
-    return TorchParallel if job.launcher_config.get("tensor_parallel", 1) == 1 else TensorParallel
+from train_bench.launchers.parts.torch_ranks import parallel_of
 
 
 def join(job: Job) -> TorchParallel:

@@ -15,8 +15,8 @@ from train_bench.cli import program
 from train_bench.dry_run import bound
 from train_bench.dry_run.step import Step
 from train_bench.launchers.deepspeed.config import Config as DeepSpeed
+from train_bench.launchers.parts.sharding import Shard
 from train_bench.launchers.torchrun.config import Config as Torchrun
-from train_bench.launchers.torchrun.config import Shard
 from train_bench.references.llama31_8b.model import Decoder
 
 RANKS = 4

@@ -17,7 +17,8 @@ from tests.run.fakes import job
 from train_bench.launchers.deepspeed.config import Config as DeepSpeedConfig
 from train_bench.launchers.deepspeed.start import Launcher as DeepSpeed
 from train_bench.launchers.parts.fsdp import ShardedParallel
-from train_bench.launchers.torchrun.config import Config, Shard
+from train_bench.launchers.parts.sharding import Shard
+from train_bench.launchers.torchrun.config import Config
 from train_bench.launchers.torchrun.start import Launcher
 from train_bench.run import replicas, weights
 

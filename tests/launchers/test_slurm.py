@@ -6,15 +6,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.fake_campaigns import composed_config, make
 from tests.launchers.test_start import REPORT
 from tests.run.fakes import job
 from train_bench.core.job import Device
 from train_bench.errors import LaunchError, RequestError
 from train_bench.launcher import Death
-from train_bench.launchers.slurm import agent
+from train_bench.launchers.parts.ddp import TorchParallel
+from train_bench.launchers.parts.fsdp import ShardedParallel
+from train_bench.launchers.parts.sharding import Shard
+from train_bench.launchers.parts.tensor_parallel import TensorParallel
+from train_bench.launchers.slurm import agent, parallel
 from train_bench.launchers.slurm.batch import Batch
 from train_bench.launchers.slurm.config import Config, ContainerRuntime, Starter
 from train_bench.launchers.slurm.start import Launcher
+from train_bench.launchers.torchrun.config import Config as TorchrunConfig
 
 SNAPSHOTS = Path(__file__).parent / "slurm"
 RANK = ("python", "-m", "train_bench.run.rank", "/shared/c/plan.json", "0")
@@ -336,3 +342,50 @@ def test_a_run_of_horovod_on_too_few_hosts_is_refused_on_its_node(monkeypatch):
     assert agent._horovod(job(Path("/shared/c"), nodes=2)) == {"hosts": ["r2n1", "r2n2"]}
     with pytest.raises(LaunchError, match=r"3 hosts from host 2 on .*NODELIST=r\[1-2\]n\[1-2\] has 2"):
         agent._horovod(job(Path("/shared/c"), nodes=3))
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ({}, TorchParallel),
+        ({"shard": "fsdp"}, ShardedParallel),
+        ({"tensor_parallel": 2}, TensorParallel),
+    ],
+)
+@pytest.mark.parametrize("starter", ["srun", "torchrun"])
+def test_ranks_of_slurm_divide_the_training_as_those_of_torchrun_do(
+    options, kind, starter, tmp_path, monkeypatch
+):
+    for name, value in {
+        "TRAIN_BENCH_STARTER": starter, "SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_LOCALID": "0",
+        "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0",
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert type(parallel.join(job(tmp_path, launcher="slurm", launcher_config=options))) is kind
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "options"),
+    [
+        ("llama31_8b_mini", {"shard": Shard.fsdp}),
+        ("llama31_8b_mini", {"tensor_parallel": 2}),
+        ("dlrm_mini", {"shard": Shard.fsdp}),
+        ("resnet_mini_lars", {"shard": Shard.fsdp}),
+        ("resnet_mini", {"tensor_parallel": 2}),
+        ("llama31_8b_mini", {"tensor_parallel": 3}),
+        ("llama31_8b_mini", {"tensor_parallel": 2, "shard": Shard.fsdp}),
+    ],
+)
+def test_slurm_refuses_of_sharding_what_torchrun_refuses(benchmark, options):
+    config = composed_config(f"benchmark={benchmark}").benchmark
+    said = TorchrunConfig(nodes=2, nproc_per_node=2, **options).refuse_division(config)
+    here = Launcher(Config(nodes=2, nproc_per_node=2, **options)).refuse(config)
+    assert here == (said and said.replace("launcher=torchrun", "launcher=slurm"))
+
+
+@pytest.mark.parametrize("option", ["shard=fsdp", "tensor_parallel=2"])
+def test_horovods_ranks_shard_nothing(option):
+    words = ("launcher=slurm", "launcher.starter=horovod", "launcher.nodes=2", f"launcher.{option}")
+    with pytest.raises(RequestError, match=f"launcher.{option} is for launcher.starter=srun and torchrun"):
+        make("benchmark=llama31_8b_mini", *words)
+    assert make("benchmark=llama31_8b_mini", words[0], *words[2:]).jobs[0].launcher == "slurm"

@@ -20,8 +20,9 @@ from train_bench.errors import LaunchError, RequestError
 from train_bench.launchers.deepspeed.config import Config as DeepSpeedConfig
 from train_bench.launchers.deepspeed.start import Launcher as DeepSpeed
 from train_bench.launchers.parts import tensor_parallel
+from train_bench.launchers.parts.sharding import Shard
 from train_bench.launchers.parts.tensor_parallel import TensorParallel
-from train_bench.launchers.torchrun.config import Config, Shard
+from train_bench.launchers.torchrun.config import Config
 from train_bench.launchers.torchrun.start import Launcher
 from train_bench.run import replicas, weights
 

@@ -77,6 +77,18 @@ def test_two_ranks_on_two_nodes_give_a_result_like_any_other(tmp_path, starter, 
     assert "VALID" in answer.stdout
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("option", ["shard=fsdp", "tensor_parallel=2"])
+def test_two_nodes_share_the_weights_of_a_decoder(tmp_path, option):
+    folder = tmp_path / "campaign"
+    words = ("benchmark=llama31_8b_mini", "benchmark.evaluation.until=4096", f"launcher.{option}")
+    answer = train_bench("run", *SLURM, *ONE, *words, "launcher.wait=true", f"output={folder}", timeout=280)
+    assert answer.returncode == 1, answer.stderr
+    judged = score(folder)
+    assert (judged["runs"][0]["status"], judged["world_size"]) == ("aborted", 2)
+    assert judged["reasons"] == ["Incomplete: 1 of 5 runs."]
+
+
 def test_slurm_starts_a_program_of_the_users_own_as_it_starts_a_reference(tmp_path):
     folder = tmp_path / "campaign"
     arguments = ("run", *SLURM, "launcher.wait=true", *program("converge"), f"output={folder}")
