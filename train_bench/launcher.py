@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from train_bench.core.job import Job
 from train_bench.task import BenchmarkConfig
@@ -54,6 +54,17 @@ class LauncherConfig:
         """Training state that is sharded over ranks: `weights`, `gradients`, `optimizer` (its state). With `copy`, a
         rank has the weights that it updates twice."""
         return ()
+
+    @property
+    def shardings(self) -> tuple[Mapping[str, Any], ...]:
+        """Values of the options by which training is sharded, one set after another; the first shards nothing."""
+        return ({},)
+
+    @property
+    def whole_weights(self) -> bool:
+        """True if a rank that trains with a shard of the weights holds all of them at times: once they are built, or in
+        evaluations."""
+        return "weights" in self.divides or self.together > 1
 
     def refuse_division(self, benchmark: BenchmarkConfig) -> str | None:
         """Reason that this configuration cannot divide the training of `benchmark` among ranks, as a sentence; None if

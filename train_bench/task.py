@@ -49,6 +49,21 @@ class Hyperparameters:
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterCount:
+    """Numbers of a network's parameters. Trained ones are in fp32.
+
+    trained, frozen  those that every rank builds
+    frozen_bytes     bytes of a frozen one
+    local            those of the fullest rank alone, where ranks hold different tables; their gradients are sparse
+    """
+
+    trained: int
+    frozen: int = 0
+    frozen_bytes: int = 4
+    local: int = 0
+
+
 @dataclass(slots=True, kw_only=True)
 class BenchmarkConfig:
     """Configuration fields of every benchmark; a reference adds its own.
@@ -121,6 +136,10 @@ class BenchmarkConfig:
         unknown."""
         origin = getattr(getattr(self, "data", None), "origin", None)
         return None if not self.GENERATES or origin in self.GENERATES else origin
+
+    def parameter_count(self, ranks: int) -> ParameterCount | None:
+        """Parameters of its network on so many ranks, from its shape alone; None for a network that every GPU holds."""
+        return None
 
     def refuse(self) -> str | None:
         """Reason that this configuration cannot be run, as a sentence; None if it can."""

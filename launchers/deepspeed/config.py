@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from train_bench.core import software
 from train_bench.launchers.parts.elementwise import refuse_whole_tensors
@@ -39,6 +41,11 @@ class Config(TorchrunConfig):
         """Sharded state by stage; weights are updated in a copy."""
         kinds = ("optimizer", "gradients", "weights")[: self.zero_stage]
         return (*kinds, "copy") if kinds else ()
+
+    @property
+    def shardings(self) -> tuple[Mapping[str, Any], ...]:
+        """The stages of ZeRO."""
+        return tuple({"zero_stage": stage} for stage in STAGES)
 
     def refuse_installation(self) -> str | None:
         """DeepSpeed has to be installed, and pdsh where its own launcher reaches several hosts."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from train_bench.launcher import LauncherConfig
 from train_bench.launchers.parts.elementwise import refuse_whole_tensors
@@ -36,6 +38,12 @@ class ShardingConfig(LauncherConfig):
     def divides(self) -> tuple[str, ...]:
         """All of it."""
         return () if self.shard is None else ("weights", "gradients", "optimizer")
+
+    @property
+    def shardings(self) -> tuple[Mapping[str, Any], ...]:
+        """FSDP2, then tensor parallelism within a host."""
+        shards = ((None, 1), (Shard.fsdp, 1), (None, 2), (None, 4), (None, 8))
+        return tuple({"shard": shard, "tensor_parallel": together} for shard, together in shards)
 
     def refuse_division(self, benchmark: BenchmarkConfig) -> str | None:
         """Refuse optimizers and models that torch's sharding does not fit, and combinations that are not tested."""

@@ -60,6 +60,10 @@ class Config(task.BenchmarkConfig):
 
     SHARDED: ClassVar[bool] = True
 
+    def parameter_count(self, ranks: int) -> task.ParameterCount:
+        """The tables of the fullest rank; the dense part is small beside them."""
+        return task.ParameterCount(trained=0, local=self.model.fullest(ranks))
+
     def refuse(self) -> str | None:
         """The schedule has an order (reference: the warm-up ends before the decay starts), a table has rows."""
         hyperparameters = self.hyperparameters

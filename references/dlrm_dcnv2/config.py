@@ -38,6 +38,11 @@ class Model(recommendation.Model):
     cross_layers: int = 3
     cross_rank: int = 512
 
+    @property
+    def lookups(self) -> list[int]:
+        """Rows of each table that a sample looks up."""
+        return self.multi_hot
+
     def refuse(self) -> str | None:
         """Refuse a table that is not looked up."""
         if len(self.multi_hot) != len(self.table_rows) or min(self.multi_hot, default=0) < 1:
@@ -63,6 +68,10 @@ class Config(task.BenchmarkConfig):
     """Rounds 3.0 to 6.0 define the same task."""
 
     SHARDED: ClassVar[bool] = True
+
+    def parameter_count(self, ranks: int) -> task.ParameterCount:
+        """The tables of the fullest rank; the dense part is small beside them."""
+        return task.ParameterCount(trained=0, local=self.model.fullest(ranks))
 
     def refuse(self) -> str | None:
         """Refuse another optimizer or a schedule."""

@@ -75,6 +75,29 @@ class Model:
     time_width: int = 256
     deviation: float = 0.02
 
+    @property
+    def parameters(self) -> int:
+        """Number of parameters of `model.Flux`; all linear layers have biases."""
+        width, inner, patch = self.width, self.mlp_ratio * self.width, self.channels * self.patch**2
+        norms = 2 * (width // self.heads)
+
+        def linear(inputs: int, outputs: int) -> int:
+            return (inputs + 1) * outputs
+
+        embedders = sum(linear(size, width) for size in (self.time_width, self.pooled_width, width, width))
+        ends = (
+            linear(patch, width)
+            + linear(self.text_width, width)
+            + linear(width, 2 * width)
+            + linear(width, patch)
+        )
+        stream = linear(width, 6 * width) + linear(width, 3 * width) + linear(width, width) + norms
+        double = 2 * (stream + linear(width, inner) + linear(inner, width))
+        single = (
+            linear(width, 3 * width + inner) + linear(width + inner, width) + linear(width, 3 * width) + norms
+        )
+        return embedders + ends + self.double_blocks * double + self.single_blocks * single
+
     def check(self) -> None:
         """Raises `RequestError` for sizes that cannot be."""
         if self.width % self.heads or self.width // self.heads != sum(self.axes):
@@ -153,6 +176,10 @@ class Config(task.BenchmarkConfig):
         *("ruleset", "warm_up_steps", "activation_checkpointing"),
     )
     """Rounds 5.1 to 6.1 define the same task."""
+
+    def parameter_count(self, ranks: int) -> task.ParameterCount:
+        """All of it is trained."""
+        return task.ParameterCount(trained=self.model.parameters)
 
     def for_ranks(self, ranks: int) -> Config:
         """With the evaluation frequency that the round's rule file asks for."""

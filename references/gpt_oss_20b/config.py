@@ -28,6 +28,12 @@ class Model(decoder.Model):
     norm_epsilon: float = 1e-6
     rope_base: float = 150000.0
 
+    @property
+    def feed_forward_parameters(self) -> int:
+        """Of a layer: router, experts, and the norms of the heads of queries and keys."""
+        expert = 3 * self.width * self.intermediate
+        return self.experts * (self.width + expert) + 2 * self.head_size
+
 
 @dataclass(slots=True, kw_only=True)
 class Config(decoder.Config):

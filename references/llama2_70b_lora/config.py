@@ -85,6 +85,14 @@ class Config(data_config.ArrayConfig):
     TUNABLE: ClassVar[tuple[str, ...]] = (*data_config.ArrayConfig.TUNABLE, "start_weights", "ruleset")
     """Rounds 5.1 to 6.1 define the same task."""
 
+    def parameter_count(self, ranks: int) -> task.ParameterCount:
+        """The adapters of the fused projections and of those after the heads are trained, the network is frozen."""
+        shape, rank = self.model, self.hyperparameters.lora_rank
+        heads = shape.heads * shape.head_size
+        fused = heads + 2 * shape.key_value_heads * shape.head_size
+        adapters = shape.layers * rank * (2 * shape.width + fused + heads)
+        return task.ParameterCount(trained=adapters, frozen=shape.parameters)
+
     def refuse(self) -> str | None:
         """Missing fields, as a sentence."""
         if self.start_weights is None and self.start_weights_sha256 is not None:

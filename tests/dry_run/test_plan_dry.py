@@ -92,6 +92,30 @@ def test_bad_options_are_one_sentence(words, said):
         plan_dry.parse(words)
 
 
+def test_a_named_device_needs_no_dry_run():
+    options, overrides = plan_dry.parse(["--memory-gb", "80", "seed=1"])
+    assert (options.dry, overrides) == (False, ["seed=1", "memory_gb=80.0"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "the device has 0.001 GB; try benchmark.activation_checkpointing=true"),
+        (
+            ("benchmark.activation_checkpointing=true",),
+            "0.001 GB; try benchmark.hyperparameters.gradient_accumulation_steps=2",
+        ),
+    ],
+)
+def test_a_step_that_does_not_fit_comes_with_an_override_that_needs_less(words, said, capsys):
+    small = (
+        "benchmark=llama31_8b_mini",
+        "benchmark.hyperparameters.global_batch_size=4",
+        "--memory-gb=0.001",
+    )
+    assert said in plan(capsys, *small, *words)
+
+
 def test_ranks_that_do_not_divide_the_batch_are_refused():
     with pytest.raises(RequestError, match="64 cannot be divided among 7 ranks x 1 micro-batches"):
         dry_step(mini("resnet_mini"), ranks=7)

@@ -357,8 +357,13 @@ def test_ranks_of_slurm_divide_the_training_as_those_of_torchrun_do(
     options, kind, starter, tmp_path, monkeypatch
 ):
     for name, value in {
-        "TRAIN_BENCH_STARTER": starter, "SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_LOCALID": "0",
-        "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0",
+        "TRAIN_BENCH_STARTER": starter,
+        "SLURM_PROCID": "0",
+        "SLURM_NTASKS": "1",
+        "SLURM_LOCALID": "0",
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_RANK": "0",
     }.items():
         monkeypatch.setenv(name, value)
     assert type(parallel.join(job(tmp_path, launcher="slurm", launcher_config=options))) is kind

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import importlib.util
+import math
 import os
 import shutil
 import socket
@@ -15,15 +16,26 @@ from pathlib import Path
 from train_bench.campaign import batch_queue, data
 from train_bench.campaign.opened import Campaign, holds_plan
 from train_bench.core import files, shell_words, software
+from train_bench.core import gpus as gpu_list
 from train_bench.core.job import Device, Job, Precision
 from train_bench.errors import LaunchError, RequestError
 from train_bench.launcher import Launch
 from train_bench.observers import tracking
 from train_bench.plan import interpreter
+from train_bench.plan.memory import memory_floor, refuse_memory
 from train_bench.plan.process import answer
 from train_bench.plan.refusals import sentence_of
 
 DROP = Path("/proc/sys/vm/drop_caches")
+
+LEAST_DEVICE_BYTES = 8_000_000_000
+"""Ranks that need less are not asked about."""
+
+ASK_FOR_GPUS = """
+from torch import cuda
+sizes = [cuda.get_device_properties(number).total_memory for number in range(cuda.device_count())]
+print(len(sizes), min(sizes, default=0))
+"""
 
 Refusal = Callable[[Campaign], Iterator[str]]
 
@@ -119,7 +131,7 @@ def gpus(campaign: Campaign) -> Iterator[str]:
         return
     if job.device is Device.cpu or (job.device is Device.auto and not tf32):
         return
-    found = _gpus(job.python or sys.executable)
+    found, _ = _gpus(job.python or sys.executable)
     if found == 0 and job.device is Device.auto:
         yield "precision=tf32 needs a GPU, and PyTorch finds none here; use fp32 or bf16."
     elif found < job.nproc_per_node:
@@ -128,6 +140,31 @@ def gpus(campaign: Campaign) -> Iterator[str]:
             f"device={job.device.value} needs {job.nproc_per_node} GPU(s) here, and PyTorch finds {found}; {step}. "
             f"Nothing was started."
         )
+
+
+def memory(campaign: Campaign) -> Iterator[str]:
+    """A rank of a reference that cannot fit its device: the one that is named, or the GPUs of this host."""
+    job, named = campaign.first, campaign.plan.request.get("memory_gb")
+    if campaign.program is not None:
+        return
+    if named is not None and not 0 < named < math.inf:
+        yield f"memory_gb is {named:g}; it has to be a finite number of GB above 0."
+        return
+    floor = memory_floor(campaign.benchmark, campaign.launcher_config)
+    if floor is None or (named is None and floor.total < LEAST_DEVICE_BYTES):
+        return
+    size, device = (0, "") if named is None else (int(named * 1e9), f"memory_gb={named:g}")
+    if named is None and _starts_on_gpus_here(campaign):
+        size, device = _gpus(job.python or sys.executable)[1], "the smallest GPU here"
+    if size:
+        yield from filter(None, [refuse_memory(campaign.benchmark, campaign.launcher_config, size, device)])
+
+
+def _starts_on_gpus_here(campaign: Campaign) -> bool:
+    job = campaign.first
+    if campaign.queue is not None or job.nodes > 1 or job.device is Device.cpu:
+        return False
+    return job.device is Device.cuda or gpu_list.are_here()
 
 
 def port(campaign: Campaign) -> Iterator[str]:
@@ -163,6 +200,7 @@ REFUSALS: tuple[Refusal, ...] = (
     packages,
     launcher,
     queue,
+    memory,
     trackers,
     folder,
     data.unprepared,
@@ -191,10 +229,12 @@ def refuse(campaign: Campaign, checks: Sequence[Refusal] = REFUSALS) -> None:
         raise RequestError(sentence)
 
 
-def _gpus(python: str) -> int:
-    """Number of GPUs that the ranks will find. Counted in a process of its own, because torch is not imported here."""
+def _gpus(python: str) -> tuple[int, int]:
+    """Number of GPUs that the ranks will find, and the bytes of the smallest. Asked in a process of its own, because
+    torch is not imported here."""
     try:
-        printed = answer(Launch(argv=(python, "-c", "import torch; print(torch.cuda.device_count())")))
-        return int(printed.split()[-1])
+        printed = answer(Launch(argv=(python, "-c", ASK_FOR_GPUS)))
+        count, size = printed.split()[-2:]
+        return int(count), int(size)
     except (LaunchError, ValueError, IndexError):
-        return 0
+        return 0, 0

@@ -17,6 +17,7 @@ from train_bench.plan import discover
 from train_bench.plan.request import Request
 from train_bench.progress import Unit
 from train_bench.rules import ruleset
+from train_bench.task import BenchmarkConfig
 
 if TYPE_CHECKING:
     from train_bench.dry_run.bound import Bound
@@ -34,12 +35,14 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     given = {name: getattr(options, name) for name in NUMBERS if getattr(options, name) is not None}
     for name, value in given.items():
         flag = f"--{name.replace('_', '-')}"
-        if not options.dry:
+        if not options.dry and name != "memory_gb":
             raise RequestError(f"{flag} belongs to --dry; give both, or leave it out.")
         if not 0 < value < float("inf") or (name == "real_share" and value > 1):
             raise RequestError(
                 f"{flag} is {value:g}; it is {'at most 1' if name == 'real_share' else 'finite'} and above 0."
             )
+    if options.memory_gb is not None:
+        overrides = [*overrides, f"memory_gb={options.memory_gb}"]
     if options.dry and not SWEEPING.isdisjoint(overrides):
         raise RequestError("--dry takes one configuration at a time; leave --multirun out.")
     return options, overrides
@@ -62,7 +65,10 @@ def _parser() -> composing.OverrideParser:
         help="ranks that share the global batch; default: those of the launcher",
     )
     for name, about in (
-        ("memory-gb", "memory of a rank's device, a GB being 10^9 bytes"),
+        (
+            "memory-gb",
+            "memory of a rank's device, as memory_gb=X; without --dry, what cannot fit it is refused",
+        ),
         ("peak-tflops", "10^12 FLOP a second that the device does at most, in the job's precision"),
         ("memory-gb-s", "GB a second between the device and its memory"),
         ("network-gb-s", "GB a second that a rank sends to others"),
@@ -111,7 +117,7 @@ def dry_plan(request: Request, options: argparse.Namespace) -> dict[str, Any]:
         divided=launcher.divides,
         real_share=options.real_share,
     )
-    machine = {name: getattr(options, name) for name in MACHINE}
+    machine = {name: getattr(options, name) for name in MACHINE} | {"memory_gb": config.memory_gb}
     bound = bound_of(step, Machine(**machine))
     return {
         "variant": request.variant,
@@ -120,8 +126,19 @@ def dry_plan(request: Request, options: argparse.Namespace) -> dict[str, Any]:
         "flop_per_sample": step.flop_per_sample,
         "machine": machine,
         "bound": asdict(bound),
+        "try": _smaller(config.benchmark, step) if bound.fits is False else None,
         "training": _training(request, step, bound),
     }
+
+
+def _smaller(benchmark: BenchmarkConfig, step: Step) -> str | None:
+    """Override that leaves fewer activations; None where there is none."""
+    if getattr(benchmark, "activation_checkpointing", True) is False:
+        return "benchmark.activation_checkpointing=true"
+    if step.samples > 1:
+        factor = next(number for number in range(2, step.samples + 1) if step.samples % number == 0)
+        return f"benchmark.hyperparameters.gradient_accumulation_steps={factor * step.micro_batches}"
+    return None
 
 
 def _training(request: Request, step: Step, bound: Bound) -> dict[str, Any]:

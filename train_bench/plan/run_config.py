@@ -106,6 +106,11 @@ class RunConfig:
         "fp32, tf32, bf16 or fp16: precision of forward and backward; weights stay fp32",
         in_jobs=True,
     )
+    memory_gb: float | None = option(
+        None,
+        "memory of the device of a rank, a GB being 10^9 bytes; what cannot fit it is refused. Default: that of the "
+        "GPUs of this host, where all ranks are on it",
+    )
     runs: int | None = option(
         None,
         "number of runs; default: as the ruleset requires. With fewer the score is incomplete; of more, declared here "

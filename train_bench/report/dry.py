@@ -76,7 +76,8 @@ def _exchange(dry: Mapping[str, Any]) -> str:
 def _bound(dry: Mapping[str, Any]) -> Iterator[str]:
     bound = dry["bound"]
     if bound["fits"] is not None:
-        yield f"fits        {'yes' if bound['fits'] else 'no'}, the device has {dry['machine']['memory_gb']:g} GB"
+        step = f"; try {dry['try']}" if dry["try"] else ""
+        yield f"fits        {'yes' if bound['fits'] else 'no'}, the device has {dry['machine']['memory_gb']:g} GB{step}"
     if bound["step_seconds"] is None:
         return
     each = ", ".join(f"{name} {1e3 * value:.4g}" for name, value in bound["seconds"].items())

@@ -36,6 +36,8 @@ def _facts(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "ranks", _ranks(shared)
     if plan["rank_cores"] is not None:
         yield "cores", _cores(plan["rank_cores"])
+    if plan["memory"] is not None:
+        yield "memory", plan["memory"]
     slow = f"; {plan['advice']}" if plan["advice"] else ""
     yield "numerics", f"{shared['precision']} on device={shared['device']}{slow}"
     if shared["command"] is not None:

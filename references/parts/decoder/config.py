@@ -65,6 +65,19 @@ class Model:
         """Rows of the embedding and of the output layer."""
         return self.vocabulary
 
+    @property
+    def parameters(self) -> int:
+        """Number of parameters: embedding, output layer and last norm, and in every layer two norms, four projections
+        of attention, and the feed-forward part."""
+        projections = 2 * self.width * self.head_size * (self.heads + self.key_value_heads)
+        layer = 2 * self.width + projections + self.feed_forward_parameters
+        return 2 * self.rows * self.width + self.width + self.layers * layer
+
+    @property
+    def feed_forward_parameters(self) -> int:
+        """Of a layer: three matrices."""
+        return 3 * self.width * self.intermediate
+
     def check(self) -> None:
         """Raises `RequestError` for heads that cannot be."""
         if self.heads % self.key_value_heads:
@@ -152,6 +165,10 @@ class Config(task.BenchmarkConfig):
 
     if TYPE_CHECKING:
         model: Model  # no field here, as in `task.BenchmarkConfig`
+
+    def parameter_count(self, ranks: int) -> task.ParameterCount:
+        """All of it is trained."""
+        return task.ParameterCount(trained=self.model.parameters)
 
     def for_ranks(self, ranks: int) -> Config:
         """With the end of the learning rate and the steps of its decay."""

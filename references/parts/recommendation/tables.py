@@ -9,31 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, distributed, nn
 
+from train_bench.references.parts.recommendation.config import place
 from train_bench.seeds import derive
-
-SLACK = 1.1
-"""Rows that a rank may hold, over those of the fullest rank where tables are divided by rows alone."""
-
-
-def place(rows: Sequence[int], hot: Sequence[int], ranks: int) -> list[list[int]]:
-    """The tables of each rank, in ascending order. Time is in lookups and memory in rows: the table with the most
-    lookups first, each to the rank with the fewest lookups so far that has room for its rows. A rank may have none."""
-    by_rows = _greedy(rows, [0] * len(rows), ranks, room=0.0)
-    room = SLACK * max(sum(rows[table] for table in tables) for tables in by_rows)
-    return [sorted(tables) for tables in _greedy(rows, hot, ranks, room=room)]
-
-
-def _greedy(rows: Sequence[int], hot: Sequence[int], ranks: int, *, room: float) -> list[list[int]]:
-    """Where no rank has room, a table goes to the one with the fewest rows."""
-    owned: list[list[int]] = [[] for _ in range(ranks)]
-    held, lookups = [0] * ranks, [0] * ranks
-    for table in sorted(range(len(rows)), key=lambda table: (-hot[table], -rows[table])):
-        roomy = [rank for rank in range(ranks) if held[rank] + rows[table] <= room]
-        rank = min(roomy or range(ranks), key=lambda one: (lookups[one] if roomy else 0, held[one]))
-        owned[rank].append(table)
-        held[rank] += rows[table]
-        lookups[rank] += hot[table]
-    return owned
 
 
 class _Exchange(torch.autograd.Function):

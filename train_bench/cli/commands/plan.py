@@ -19,6 +19,7 @@ from train_bench.core import cores
 from train_bench.core.job import RANK_CORES, Job
 from train_bench.errors import RequestError
 from train_bench.plan import discover, earlier
+from train_bench.plan.memory import memory_floor
 from train_bench.plan.process import rank_argv
 from train_bench.plan.request import Request
 from train_bench.report import dry as dry_report
@@ -63,6 +64,7 @@ def _as_json(campaign: Campaign) -> dict[str, Any]:
         "about": discover.about(campaign.plan.variant),
         "target": str(campaign.rules.target),
         RANK_CORES: _cores(job),
+        "memory": _memory(campaign),
         "data": f"{campaign.data_dir} ({'prepared' if campaign.has_data else 'not prepared'})",
         "time": earlier.time_of_a_run(written, job.folder) or FIRST_OF_ITS_KIND,
         "advice": advice.on_precision(campaign),
@@ -92,6 +94,18 @@ def _cores(job: Job) -> dict[str, Any] | None:
     if "workers" in data and (own or data["workers"] is not None):
         loaders = {type: cores.loader_processes(data["workers"], type, own or 1) for type in ("cpu", "cuda")}
     return {"cores": own, "threads": job.threads_per_rank or own, "loader_processes": loaders}
+
+
+def _memory(campaign: Campaign) -> str | None:
+    """Lower bound of the memory of a rank's device; None where no parameters are counted."""
+    if campaign.program is not None:
+        return None
+    floor = memory_floor(campaign.benchmark, campaign.launcher_config)
+    return (
+        None
+        if floor is None
+        else f"at least {floor.sentence} on the device of a rank; --dry counts activations, too"
+    )
 
 
 def _values(job: Job) -> dict[str, Any]:
