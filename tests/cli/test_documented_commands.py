@@ -1,83 +1,132 @@
-"""Commands of the pages on launchers, as an engineer types them: the program plans each."""
+"""Every `train-bench run` and `plan` of README files and pages can be planned: nothing but missing data, programs and
+hosts would keep it from running, and full scales fit GPUs of 80 GB unless the command names others."""
 
-import os
+from __future__ import annotations
+
 import re
 import shlex
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from tests import needs
-from tests.command_line import typed
 from tests.sandbox import ROOT
+from train_bench.campaign import refusals
+from train_bench.campaign.opened import Campaign
+from train_bench.cli import hydra_app, plan_dry
+from train_bench.errors import RequestError
+from train_bench.launchers.torchrun.config import Config as TorchrunConfig
+from train_bench.plan.request import Request
+from train_bench.plan.run_config import TRAITS
 
-PAGES = ("launchers", "64-nodes-slurm", "tutorials/accept-a-cluster")
-MACHINE = "Here, run would refuse this: "
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted(ROOT.glob("references/**/README.md")),
+    ROOT / "bench" / "README.md",
+]
+COMMAND = re.compile(r"^(?: {4}|\$ )?train-bench (run|plan) (.+)$", re.MULTILINE)
+OF_THE_READER = re.compile(r"benchmark=(\./\S+|waves|moons)|\bresume=|\bDIR\b|hydra/launcher=|python=/venv")
+"""Benchmarks that the reader has made (`test_tutorials.py` and `tests/template` run them), campaigns of before,
+placeholders, sweeps by packages of their own, and another environment."""
 
+CARD = "memory_gb=80"
 
-def blocks(page):
-    """Blocks of a page, with continued lines as one."""
-    text = (ROOT / "docs" / f"{page}.md").read_text()
-    return [block.replace("\\\n", " ") for block in re.findall(r"^```\w*\n(.*?)^```", text, re.M | re.S)]
-
-
-def planned(page):
-    """Words of the campaigns that a page starts or plans here: of `run` and `plan`, without the two words."""
-    lines = [line.removeprefix("$ ") for block in blocks(page) for line in block.splitlines()]
-    words = [shlex.split(line, comments=True) for line in lines if line.startswith("train-bench ")]
-    return [one[2:] for one in words if one[1] in ("run", "plan") and not one[2].startswith("resume=")]
-
-
-def declared(words):
-    """A row of the test, with the package that its launcher looks for."""
-    found = [name for name in ("horovod", "deepspeed") if f"launcher={name}" in words]
-    return pytest.param(words, id=" ".join(words), marks=[needs.launcher(name) for name in found])
-
-
-COMMANDS = [declared(words) for page in PAGES for words in planned(page)]
+TOO_LARGE = {"llama2_70b_lora", "llama31_405b"}
+"""Full scales of which every rank holds all weights at times; their READMEs say that no GPU does yet."""
 
 
-def test_each_page_starts_campaigns():
-    assert all(planned(page) for page in PAGES)
+def documented() -> Iterator[tuple[str, str]]:
+    """Pages and commands, each command once."""
+    known = set()
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+        for _, typed in COMMAND.findall(text):
+            words = re.split(r" +#| \|\| | && ", typed)[0].strip()
+            if not OF_THE_READER.search(words) and words not in known:
+                known.add(words)
+                yield str(page.relative_to(ROOT)), words
 
 
-@pytest.fixture(autouse=True)
-def login_node(tmp_path, monkeypatch):
-    """A machine with a program that submits jobs, which planning does not start."""
-    (tmp_path / "sbatch").write_text("#!/bin/sh\nexit 1\n")
-    (tmp_path / "sbatch").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+CASES = list(documented())
 
 
-@pytest.mark.parametrize("words", COMMANDS)
-def test_a_documented_command_is_planned_as_it_is_typed(words):
-    """A plan may say that this machine lacks what its launcher needs."""
-    answer = typed("plan", *words)
-    assert not answer.stderr
-    assert "numerics " in answer.stdout
-    assert answer.returncode == (2 if MACHINE in answer.stdout else 0)
+def refused(words: str) -> list[str]:
+    """The sentences against a command, but for those on what a machine lacks."""
+    options, overrides = plan_dry.parse(_of_plan(shlex.split(words)))
+    if not any(word.startswith("memory_gb=") for word in overrides):
+        overrides.append(CARD)
+    found: list[str] = []
+
+    def act(request: Request) -> int:
+        for one in (request, *([request.against] if request.against else [])):
+            found.extend(_sentences(one, options.dry, options.ranks))
+        return 0
+
+    try:
+        hydra_app.with_request("plan", overrides, act)
+    except RequestError as error:
+        found.append(str(error))
+    return found
 
 
-def test_the_job_of_64_nodes_is_the_one_that_the_page_shows():
-    (words, *_), shown = planned("64-nodes-slurm"), next(b for b in blocks("64-nodes-slurm") if "#!/bin" in b)
-    answer = typed("plan", *words).stdout.replace(sys.executable, "python")
-    assert shown in answer
-    assert "numerics    bf16 on device=cuda" in answer
-    assert "512 rank(s) x 64 samples" in answer
+def _of_plan(words: list[str]) -> list[str]:
+    """Without the options that `plan` does not take, and of a sweep the first job."""
+    others = {name for name, one in TRAITS.items() if one.verbs and "plan" not in one.verbs}
+    kept = [word for word in words if word.partition("=")[0] not in others]
+    if "-m" in kept:
+        kept = [re.sub(r"^(\w+=[^,\[]*),.*", r"\1", word) for word in kept if word != "-m"]
+    return kept
+
+
+def _sentences(request: Request, dry: bool, ranks: int | None) -> Iterator[str]:
+    if ranks is not None:
+        launcher = request.config.launcher
+        if launcher.name == "inline":
+            launcher = TorchrunConfig()
+        launcher = replace(launcher, nodes=1, nproc_per_node=ranks)
+        request = replace(request, config=replace(request.config, launcher=launcher))
+    try:
+        campaign = Campaign.planned(request, to_be_run=not dry)
+    except RequestError as error:
+        if not (dry and "benchmark.start_weights names no" in str(error)):  # a dry run reads none
+            yield str(error)
+        return
+    if not dry:
+        yield from refusals.memory(campaign)
+        if campaign.queue is not None and (reason := campaign.queue.refuse_job(campaign.first)):
+            yield reason
+
+
+def test_commands_are_found_on_many_pages() -> None:
+    pages = {page for page, _ in CASES}
+    assert {"README.md", "docs/launchers.md", "references/llama31_8b/README.md"} <= pages
+    assert len(CASES) > 60
+
+
+@pytest.mark.parametrize(("page", "words"), CASES)
+def test_a_documented_command_can_be_planned(page: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    found = refused(words)
+    if any(f"benchmark={name} data_dir=" in words for name in TOO_LARGE):
+        assert ["use a device with more memory" in one for one in found] == [True], page
+    else:
+        assert found == [], page
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("words", "said"),
     [
-        "test $HOST = n1 && rm -rf ~/x; true",
-        'echo "a, b" > /tmp/${USER}',
-        "cp 'a b' c",
-        "dd if=/dev/zero of=x",
-        "a\\",
+        ("benchmark=llama31_8b_bs32 precision=bf16 drop_caches=true", "which has 80 GB (memory_gb=80)"),
+        ("benchmark=resnet launcher=torchrun", "demands cleared caches"),
+        ("benchmark=resnet_mini launcher.zero=1", "There is no option"),
+        ("benchmark=resnet_mini launcher=slurm device=cuda", "the job requests none"),
+        ("benchmark=llama31_8b --dry --ranks 3", "cannot be divided into 3 ranks"),
     ],
 )
-def test_commands_of_a_launcher_are_typed_as_in_a_shell(command, tmp_path):
-    output = typed("plan", "launcher=slurm", f"launcher.prolog={command}", f"output={tmp_path / 'c'}").stdout
-    (line,) = (one for one in output.splitlines() if "_prolog_" in one)
-    words = shlex.split(line)
-    assert words[words.index("-c") + 1] == command
+def test_a_command_that_would_be_refused_is_found(
+    words: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    assert said in " ".join(refused(words))
