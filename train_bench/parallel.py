@@ -7,7 +7,7 @@ reference asks for the precision.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -50,6 +50,12 @@ class Parallel(Protocol):
     def batch_norm(self, model: torch.nn.Module, *, ranks: int) -> torch.nn.Module:
         """Let batch-norm layers take their statistics over groups of `ranks` neighbouring ranks;
         called before `wrap`. One rank needs no communication and changes nothing."""
+
+    def construct(self, make: Callable[[], torch.nn.Module]) -> torch.nn.Module:
+        """The network that `make` constructs, on this rank's device. Where ranks shard it, none has it whole: `make`
+        is called on meta tensors, and what it fills whole tensors with (normal and uniform draws, constants) is drawn
+        a tensor at a time, the same weights for any number of ranks whose generators were seeded alike. It has to be
+        evaluated by equally many forward passes on every rank. Called before the optimizer is made."""
 
     def wrap(
         self,

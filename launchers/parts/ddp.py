@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import platform
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar, cast
 
@@ -88,6 +88,10 @@ class TorchParallel:
         groups = [dist.new_group(list(range(first, first + ranks)), timeout=timeout) for first in firsts]
         group = groups[self.rank // ranks]
         return cast(torch.nn.Module, torch.nn.SyncBatchNorm.convert_sync_batchnorm(model, group))
+
+    def construct(self, make: Callable[[], torch.nn.Module]) -> torch.nn.Module:
+        """Whole, and moved to the device."""
+        return make().to(self.device)
 
     def wrap(
         self,

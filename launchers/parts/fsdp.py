@@ -3,7 +3,7 @@ rank while it computes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,15 +13,30 @@ from train_bench.core.sharded_tensors import layers_of, whole
 from train_bench.errors import LaunchError
 from train_bench.launchers.parts.ddp import TorchParallel, whole_state
 from train_bench.launchers.parts.dividing import dividing
+from train_bench.launchers.parts.filling import Fills
 
 
 class ShardedParallel(TorchParallel):
     """One rank of several. The units of sharding and gathering are the layers of lists of layers, and the remainder of
     the model.
 
-    A training step exchanges in every layer, which all ranks do alike. Evaluations may take different numbers of
-    batches on different ranks, so for an evaluation the weights are gathered once and stay until training goes on.
+    A step exchanges in every layer, which all ranks do alike. So do evaluations of a model of `construct`. Those of
+    any other may take different numbers of batches on different ranks, so that its weights are gathered once for an
+    evaluation and stay until training goes on.
     """
+
+    _constructed: torch.nn.Module | None = None
+
+    def construct(self, make: Callable[[], torch.nn.Module]) -> torch.nn.Module:
+        """Without memory; then this rank's shards are drawn."""
+        if self.size == 1:
+            return super().construct(make)
+        fills = Fills()
+        model = self._constructed = fills.construct(make)
+        self._units = self._shard(model)
+        model.to_empty(device=self.device)
+        fills.draw(model)
+        return model
 
     def wrap(
         self,
@@ -36,20 +51,22 @@ class ShardedParallel(TorchParallel):
             raise LaunchError("launcher.shard=fsdp does not support sharded tables; leave it out.")
         self._model = self._wrapped = model
         self._optimizer = optimizer
-        self._units: list[Any] = []
         self._evaluating = False
-        if self.size > 1:
-            self._divide(model, optimizer)
+        if model is not self._constructed:
+            self._units = []
+            if self.size > 1:
+                with dividing(model, optimizer):
+                    self._units = self._shard(model)
         return model
 
-    def _divide(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def _shard(self, model: torch.nn.Module) -> list[Any]:
+        """Shard the parameters of `model` in place; the units of sharding, the model last."""
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
         mesh = init_device_mesh(self.device.type, (self.size,))
-        with dividing(model, optimizer):
-            for module in (*layers_of(model), model):
-                self._units.append(fully_shard(module, mesh=mesh, reshard_after_forward=True))
+        units = (*layers_of(model), model)
+        return [fully_shard(module, mesh=mesh, reshard_after_forward=True) for module in units]
 
     @contextmanager
     def forward(self, *, last_microbatch: bool = True) -> Iterator[None]:
@@ -61,9 +78,10 @@ class ShardedParallel(TorchParallel):
             yield
 
     def sync_buffers(self) -> None:
-        """Averages of buffers, and all weights on every rank."""
+        """Averages of buffers, and all weights on every rank unless the model was constructed sharded."""
         super().sync_buffers()
-        self._gather_for_evaluation(True)
+        if self._model is not self._constructed:
+            self._gather_for_evaluation(True)
 
     def _gather_for_evaluation(self, wanted: bool) -> None:
         if not wanted and not self._evaluating:

@@ -12,7 +12,7 @@ What it does not name every rank computes for itself, from the same inputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from train_bench.core.sharded_tensors import is_sharded, own_part, whole
 from train_bench.errors import LaunchError
 from train_bench.launchers.parts.ddp import TorchParallel, whole_state
 from train_bench.launchers.parts.dividing import dividing
+from train_bench.launchers.parts.filling import Fills
 
 
 class TensorParallel(TorchParallel):
@@ -36,6 +37,19 @@ class TensorParallel(TorchParallel):
             )
         self._together: int = job.launcher_config["tensor_parallel"]
         super().__init__(job, rank=rank, local_rank=local_rank, size=size)
+
+    _constructed: torch.nn.Module | None = None
+
+    def construct(self, make: Callable[[], torch.nn.Module]) -> torch.nn.Module:
+        """Without memory; then this rank's shards are drawn, by the first of the ranks that hold the same."""
+        fills = Fills()
+        model = self._constructed = fills.construct(make)
+        self._shard(model)
+        model.to_empty(device=self.device)
+        fills.draw(model)
+        for weight in model.parameters():  # processors of other kinds round otherwise
+            dist.broadcast(own_part(weight.detach()), group=self._alike, group_src=0)
+        return model
 
     @property
     def data_rank(self) -> int:
@@ -56,24 +70,32 @@ class TensorParallel(TorchParallel):
         local_params: Iterable[torch.nn.Parameter] = (),
     ) -> torch.nn.Module:
         """The model itself, with its layers replaced by sharded ones, in the optimizer's groups, too."""
+        if list(local_params):
+            raise LaunchError("launcher.tensor_parallel does not support sharded tables; leave it out.")
+        self._model = self._wrapped = model
+        self._optimizer = optimizer
+        if model is not self._constructed:
+            with dividing(model, optimizer):
+                self._shard(model)
+        return model
+
+    def _shard(self, model: torch.nn.Module) -> None:
+        """Shard the layers of `model` in place. All ranks have the same weights already, or none."""
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor.parallel import parallelize_module
+
         ways: Mapping[str, str] | None = getattr(model, "tensor_parallel", None)
-        if ways is None or list(local_params):
+        if ways is None:
             raise LaunchError(
                 f"launcher.tensor_parallel needs a model with a sharding plan, and {type(model).__name__} "
                 "has none; leave it out."
             )
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.tensor.parallel import parallelize_module
-
-        self._model = self._wrapped = model
-        self._optimizer = optimizer
         mesh = init_device_mesh(
             self.device.type, (self.data_ranks, self._together), mesh_dim_names=("data", "tensor")
         )
         self._alike, self._group = mesh.get_group("data"), mesh.get_group("tensor")
-        with dividing(model, optimizer):
-            parallelize_module(model, mesh["tensor"], {name: _style(way) for name, way in ways.items()})
-        return model
+        styles = {name: _style(way) for name, way in ways.items()}
+        parallelize_module(model, mesh["tensor"], styles, src_data_rank=None)
 
     def step(self, *, clip_norm: float | None = None) -> bool:
         """Average over groups, clip by the norm of the whole, update, zero."""

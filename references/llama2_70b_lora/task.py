@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
+from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +17,16 @@ from train_bench.references.llama2_70b_lora import data
 from train_bench.references.llama2_70b_lora.config import Config
 from train_bench.references.llama2_70b_lora.model import Decoder, add_adapters
 from train_bench.references.llama2_70b_lora.recipe import optimizer_of, schedule_of
+from train_bench.references.parts import arrays
 from train_bench.references.parts.array_task import ArrayTask, Batch
 from train_bench.references.parts.decoder.weights import load_start_weights
+from train_bench.references.parts.undrawn import undrawn
 
 
 class Task(ArrayTask[Config]):
     """The benchmark `llama2_70b_lora` and its smaller scale. Batches are labels and tokens."""
+
+    eval_padding = MappingProxyType({"tokens": 0, arrays.LABELS: data.NOT_COUNTED})
 
     def build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         config, given = self.config, self.config.hyperparameters
@@ -28,12 +34,19 @@ class Task(ArrayTask[Config]):
         if given.lora_rank < 1:
             raise RequestError(f"hyperparameters.lora_rank is {given.lora_rank}; allowed are 1 and more.")
         self._schedule = schedule_of(given)
-        model = Decoder(config.model)
         start = data.start_weights_file(config)
+
+        def make() -> nn.Module:
+            plain = partial(Decoder, config.model)
+            base = plain() if start is None else undrawn(plain)()
+            add_adapters(
+                base, rank=given.lora_rank, alpha=given.lora_alpha, dropout=config.model.lora_dropout
+            )
+            return base
+
+        model = self.parallel.construct(make)
         if start is not None:
-            load_start_weights(model, start)
-        add_adapters(model, rank=given.lora_rank, alpha=given.lora_alpha, dropout=config.model.lora_dropout)
-        model.to(self.parallel.device)
+            load_start_weights(model, start, frozen_only=True)
         self.tensor_names = [name for name, one in model.named_parameters() if one.requires_grad]
         return model, optimizer_of(model, given)
 
@@ -60,9 +73,9 @@ class Task(ArrayTask[Config]):
         """float64 (2,): the sum of the sequences' means in nats, and how many these are."""
         labels, tokens = self.on_device(batch)
         nats = self.infer(tokens.long(), _targets(labels), False).double()
-        counted = (labels[:, 1:] != data.NOT_COUNTED).sum(dim=1)
-        means = nats.sum(dim=1) / counted
-        return torch.stack([means.sum(), torch.ones_like(means).sum()])
+        counted = (labels[:, 1:] != data.NOT_COUNTED).sum(dim=1)  # 0 of padding
+        means = nats.sum(dim=1) / counted.clamp(min=1)
+        return torch.stack([means.sum(), (counted > 0).sum().double()])
 
 
 def _targets(labels: Tensor) -> Tensor:

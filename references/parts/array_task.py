@@ -10,7 +10,9 @@ evaluate()             metrics of `self.total(zeros)`
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
 
@@ -23,7 +25,13 @@ Batch = tuple[Tensor, ...]
 
 
 class ArrayTask(TrainingTask[C, Batch]):
-    """Batches are tuples: a tensor of each array of the data set, in the order of their names."""
+    """Batches are tuples: a tensor of each array of the data set, in the order of their names.
+
+    eval_padding  what samples that fill batches of an evaluation are made of, by the name of the array, so that every
+                  rank has equally many; None: the last batch of a rank may be short or missing
+    """
+
+    eval_padding: ClassVar[Mapping[str, int] | None] = None
 
     @abstractmethod
     def synthetic(self, samples: int) -> Batch:
@@ -42,12 +50,14 @@ class ArrayTask(TrainingTask[C, Batch]):
         data_config, parallel = self.config.data, self.parallel
         train, val = arrays.open_splits(self.config)
         order = stream.Shuffled(samples=len(train), seed=self.seed)
+        padded = self.eval_padding is not None
+        val = replace(val, padding=self.eval_padding or {})
         mine = stream.evaluation_order(
-            len(val), data_config.eval_batch_size, parallel.rank, parallel.size, padded=False
+            len(val), data_config.eval_batch_size, parallel.rank, parallel.size, padded=padded
         )
         fingerprint = self.use_loaders(
             loading.loader(train, data_config, parallel.device, self.sampler(order), collate=None),
-            loading.loader(val, data_config, parallel.device, mine, collate=None),
+            loading.loader(val, data_config, parallel.device, mine, collate=None, padding_from=len(val)),
         )
         return DataFacts(train_samples=len(train), eval_samples=len(val), fingerprint=fingerprint)
 

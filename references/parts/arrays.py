@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,8 @@ class ArraySet(Dataset):
 
     folder: Path
     arrays: dict[str, np.ndarray]
+    padding: Mapping[str, int] = field(default_factory=dict)
+    """What rows past the set are filled with, by the name of the array."""
 
     @classmethod
     def read(cls, folder: Path) -> ArraySet:
@@ -90,8 +92,14 @@ class ArraySet(Dataset):
         return cls(folder, {path.stem: np.load(path, allow_pickle=False) for path in paths})
 
     def __getitem__(self, items: Sequence[int | tuple[int, int]]) -> tuple[Tensor, ...]:
-        rows = [item if isinstance(item, int) else item[0] for item in items]
-        return tuple(torch.from_numpy(array[rows]) for array in self.arrays.values())
+        rows = np.array([item if isinstance(item, int) else item[0] for item in items])
+        past = rows >= len(self)
+        if not past.any():
+            return tuple(torch.from_numpy(array[rows]) for array in self.arrays.values())
+        batch = {name: array[np.where(past, 0, rows)] for name, array in self.arrays.items()}
+        for name, array in batch.items():
+            array[past] = self.padding[name]
+        return tuple(map(torch.from_numpy, batch.values()))
 
     def __len__(self) -> int:
         return len(self.arrays[LABELS])

@@ -148,10 +148,11 @@ def evaluation_order(
     samples: int, batch_size: int, rank: int, ranks: int, *, padded: bool = True
 ) -> list[list[int]]:
     """The batches of indices of one rank; over all ranks every index comes once. The last batch is short, or with
-    `padded` filled with the index `samples` as padding."""
+    `padded` filled with the index `samples` as padding; then all ranks have equally many batches."""
     mine = list(range(rank, samples, ranks))
     if padded:
-        mine += [samples] * (-len(mine) % batch_size)
+        batches = -(-samples // (ranks * batch_size))
+        mine += [samples] * (batches * batch_size - len(mine))
     return [mine[first : first + batch_size] for first in range(0, len(mine), batch_size)]
 
 

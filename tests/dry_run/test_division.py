@@ -17,6 +17,7 @@ from train_bench.dry_run.step import Step
 from train_bench.launchers.deepspeed.config import Config as DeepSpeed
 from train_bench.launchers.parts.sharding import Shard
 from train_bench.launchers.torchrun.config import Config as Torchrun
+from train_bench.references.flux1.model import Flux
 from train_bench.references.llama31_8b.model import Decoder
 
 RANKS = 4
@@ -54,7 +55,15 @@ def test_fsdp_leaves_a_rank_its_part_of_everything_and_gathers_two_layers_beside
     layers = [sum(one.nbytes for one in layer.parameters()) for layer in model.layers]
     assert step.peak["gathered"] == every - sum(layers) + sum(layers[:2])
     assert "to gather weights" in step.notes[-1]
-    assert step.undivided == every + parts(model) + step.memory["optimizer"]
+    assert step.undivided == 0, "it is built in shards and evaluated so"
+
+
+def test_a_network_that_is_not_built_in_shards_is_whole_before_and_in_evaluations() -> None:
+    config = mini("flux1_mini")
+    launcher = Torchrun(nproc_per_node=RANKS, shard=Shard.fsdp)
+    step = dry(config, ranks=RANKS, divided=launcher.divides)
+    every = NUMBER * sum(one.numel() for one in Flux(config.model).parameters())
+    assert step.undivided == every + step.memory["weights"] + step.memory["optimizer"]
 
 
 def test_gradients_of_an_accumulation_are_whole_until_it_ends(model: Decoder) -> None:
@@ -84,8 +93,7 @@ def test_ranks_that_divide_matrices_hold_their_rows_or_columns_and_all_norms(mod
     held = (sum(one.nbytes for one in named.values()) - norms + odd_row) // 2 + norms
     assert step.memory["weights"] == step.memory["gradients"] == step.reduced == held
     assert step.memory["optimizer"] == 2 * held + counters(model)
-    whole = sum(one.nbytes for one in named.values())
-    assert step.undivided == whole + held - norms
+    assert step.undivided == 0, "it is built in shards"
     alone = step_below(Torchrun(nproc_per_node=2))
     assert alone.undivided == 0
     assert step.samples == alone.samples, "each of two groups takes half of the batch"
@@ -123,11 +131,13 @@ def test_the_page_names_what_is_divided(capsys: pytest.CaptureFixture[str]) -> N
     assert program.command("plan")(["--dry", *words, "launcher.shard=fsdp"]) == 0
     told = capsys.readouterr().out
     assert "sharded: weights, gradients, optimizer's state" in told and "gathered" in told
-    assert "unsharded on every rank: at construction and in evaluations" in told
+    assert "unsharded on every rank" not in told
+    whole = ["benchmark=flux1_mini", "launcher=torchrun", "--ranks=4", "launcher.shard=fsdp"]
+    assert program.command("plan")(["--dry", *whole]) == 0
+    assert "unsharded on every rank: at construction and in evaluations" in capsys.readouterr().out
     assert program.command("plan")(["--dry", *words, "launcher.tensor_parallel=2"]) == 0
     told = capsys.readouterr().out
-    assert "2 ranks form a tensor-parallel group" in told
-    assert "unsharded on every rank: at construction\n" in told
+    assert "2 ranks form a tensor-parallel group" in told and "unsharded" not in told
 
 
 def test_what_the_launcher_would_refuse_is_refused_dry(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,7 @@ from train_bench.launchers.parts.fsdp import ShardedParallel
 from train_bench.launchers.parts.sharding import Shard
 from train_bench.launchers.torchrun.config import Config
 from train_bench.launchers.torchrun.start import Launcher
+from train_bench.references.llama31_8b.model import Decoder
 from train_bench.run import replicas, weights
 
 STEPS = 6
@@ -33,9 +34,9 @@ def _rank(number: int, folder: Path) -> None:
     parallel = Divided(folder, rank=number, size=2)
     task = built(parallel)
     found: dict[str, Any] = {"losses": trained(task, range(STEPS))}
-    found["evaluated"] = evaluated(task, batches=number + 1)
+    found["evaluated"] = evaluated(task, batches=2)
     task.save(folder / "saved")
-    found["evaluated again"] = evaluated(task, batches=number)
+    found["evaluated again"] = evaluated(task, batches=1)
     found["after"] = trained(task, range(STEPS, STEPS + 2))
     found["replicas"] = replicas.compare(parallel)
     found["kept"] = weights.write_weights(task, job(folder), parallel)
@@ -63,7 +64,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 def alone() -> dict[str, Any]:
     """What one rank says that holds everything."""
     task = built(one_rank())
-    told: dict[str, Any] = {"losses": trained(task, range(STEPS)), "evaluated": evaluated(task, 3)}
+    told: dict[str, Any] = {"losses": trained(task, range(STEPS)), "evaluated": evaluated(task, 4)}
     return told | {
         "after": trained(task, range(STEPS, STEPS + 2)),
         "bytes": held_bytes(task),
@@ -73,17 +74,42 @@ def alone() -> dict[str, Any]:
 
 @pytest.mark.full
 def test_losses_and_evaluations_are_those_of_one_rank(found: Any, alone: Any) -> None:
-    """Ranks evaluate one batch and two, and none waits for the other."""
     for one in found:
         assert one["losses"] == pytest.approx(alone["losses"], rel=1e-5)
         assert one["evaluated"] == pytest.approx(alone["evaluated"], rel=1e-5)
 
 
 @pytest.mark.full
-def test_an_evaluation_behind_a_checkpoint_waits_for_no_rank_either(found: Any, alone: Any) -> None:
-    """The first rank has no batch."""
+def test_an_evaluation_behind_a_checkpoint_is_that_of_one_rank(found: Any, alone: Any) -> None:
     for one in found:
-        assert one["evaluated again"] == pytest.approx(alone["evaluated"] / 3, rel=1e-5)
+        assert one["evaluated again"] == pytest.approx(alone["evaluated"] / 2, rel=1e-5)
+
+
+def _rank_of_a_whole_model(number: int, folder: Path) -> None:
+    """Ranks evaluate two batches and one."""
+    parallel = Divided(folder, rank=number, size=2)
+    model, tokens = _model_and_tokens()
+    forward = parallel.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    parallel.sync_buffers()
+    for _ in range(2 - number):
+        with parallel.inference():
+            logits = forward(tokens)
+    torch.save(logits, folder / f"logits_{number}.pt")
+    parallel.leave()
+
+
+def _model_and_tokens() -> tuple[torch.nn.Module, torch.Tensor]:
+    torch.manual_seed(1)
+    return Decoder(decoder().model), torch.arange(10)[None]
+
+
+@pytest.mark.full
+def test_a_model_that_was_built_whole_is_evaluated_by_any_number_of_batches(tmp_path: Path) -> None:
+    """No rank waits for another."""
+    start(_rank_of_a_whole_model, tmp_path, ranks=2)
+    model, tokens = _model_and_tokens()
+    for number in range(2):
+        torch.testing.assert_close(torch.load(tmp_path / f"logits_{number}.pt"), model(tokens).detach())
 
 
 @pytest.mark.full

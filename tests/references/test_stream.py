@@ -56,8 +56,10 @@ def test_parts_alternate_and_an_epoch_takes_as_many_samples_of_each_as_the_small
     assert [index for index, _ in take(in_two, 1)[0]] == epochs[1][17:]
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 7])
-def test_an_evaluation_sees_every_example_once_in_full_batches(ranks: int) -> None:
-    batches = [batch for r in range(ranks) for batch in stream.evaluation_order(50, 8, r, ranks)]
+@pytest.mark.parametrize("ranks", [1, 2, 3, 7, 60])
+def test_an_evaluation_sees_every_example_once_in_full_batches_as_many_on_each_rank(ranks: int) -> None:
+    orders = [stream.evaluation_order(50, 8, rank, ranks) for rank in range(ranks)]
+    assert len(set(map(len, orders))) == 1
+    batches = [batch for order in orders for batch in order]
     assert {len(batch) for batch in batches} == {8}
     assert sorted(index for batch in batches for index in batch if index < 50) == list(range(50))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -44,6 +44,10 @@ class OneRank:
     def batch_norm(self, model: torch.nn.Module, *, ranks: int) -> torch.nn.Module:
         """Unchanged."""
         return model
+
+    def construct(self, make: Callable[[], torch.nn.Module]) -> torch.nn.Module:
+        """Whole."""
+        return make()
 
     def wrap(
         self,

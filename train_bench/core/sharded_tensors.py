@@ -23,6 +23,18 @@ def own_part(tensor: torch.Tensor) -> torch.Tensor:
     return held
 
 
+def own_slices(tensor: torch.Tensor) -> tuple[slice, ...]:
+    """Place of this rank's shard in the whole tensor."""
+    if not is_sharded(tensor):
+        return (slice(None),) * tensor.dim()
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    assert isinstance(tensor, DTensor)
+    shape, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
+    return tuple(slice(first, first + size) for first, size in zip(offset, shape, strict=True))
+
+
 def whole(tensor: torch.Tensor) -> torch.Tensor:
     """The whole tensor, detached."""
     values = tensor.detach()

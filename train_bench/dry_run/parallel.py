@@ -25,8 +25,11 @@ class DryParallel(OneRank):
     local             parameters that ranks do not share, by id
     together          ranks of a tensor-parallel group: the same samples, with divided matrices
     built             peak bytes of weights and buffers before training: whole, plus the shards that replace them
+    constructed       whether the network can be built in shards
     last_microbatch   whether the current micro-batch is the last of a step
     """
+
+    constructed = False
 
     def __init__(
         self,
@@ -57,6 +60,11 @@ class DryParallel(OneRank):
     def channels_last(self) -> bool:
         """As the numerics prefer them on the device of the kernels; that of the meta tensors is the CPU."""
         return self.precision.prefers_channels_last(self.kernels.value)
+
+    def construct(self, make: Callable[[], torch.nn.Module]) -> torch.nn.Module:
+        """Whole; noted."""
+        self.constructed = True
+        return super().construct(make)
 
     def wrap(
         self,

@@ -56,7 +56,7 @@ class Step:
     peak_phase     phase of the peak: forward, backward or update
     undivided      bytes while sharded weights are whole on each rank: once they are built, plus the shards that
                    replace them; with `weights` in `divided` in an evaluation, too, plus the optimizer state. 0 if they
-                   are not sharded
+                   are not sharded, or built in shards
     reduced        bytes of gradients in the all-reduce, once a step
     exchanged      bytes that this rank sends in all-to-alls, over all micro-batches of a step
     padded         whether samples are padded, here all to the longest possible
@@ -234,6 +234,8 @@ def _divide(watch: Watch, parallel: DryParallel, divided: tuple[str, ...]) -> No
 
 
 def _undivided(parallel: DryParallel, memory: Mapping[str, int], divided: tuple[str, ...]) -> int:
+    if parallel.constructed and "copy" not in divided:
+        return 0
     if "weights" in divided and parallel.size > 1:
         return parallel.built + memory["weights"] + memory["optimizer"]
     return parallel.built if parallel.together > 1 else 0

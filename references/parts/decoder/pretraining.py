@@ -20,6 +20,7 @@ from train_bench.references.parts.decoder.recipe import optimizer_of, schedule_o
 from train_bench.references.parts.decoder.weights import load_start_weights
 from train_bench.references.parts.recompute import recompute
 from train_bench.references.parts.training import TrainingTask, non_finite
+from train_bench.references.parts.undrawn import undrawn
 from train_bench.task import DataFacts
 
 C = TypeVar("C", bound=Config)
@@ -31,17 +32,18 @@ class PretrainingTask(TrainingTask[C, Tensor]):
     @abstractmethod
     def build_network(self) -> nn.Module:
         """Network with random weights, called as `llama.Llama` is: with tokens and the next ones, it gives the
-        mean of their nats, or with False behind them all."""
+        mean of their nats, or with False behind them all; for `Parallel.construct`."""
 
     def build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         config = self.config
         config.model.check()
         self._schedule = schedule_of(config)
-        model = self.build_network()
-        if config.start_weights is not None:
+        if config.start_weights is None:
+            model = self.parallel.construct(self.build_network)
+        else:
+            model = self.parallel.construct(undrawn(self.build_network))
             padded = config.model.rows > config.model.vocabulary
             load_start_weights(model, Path(config.start_weights), cut_rows=padded)
-        model.to(self.parallel.device)
         if config.activation_checkpointing:
             recompute(model.get_submodule("layers").children())
         return model, optimizer_of(model, config.hyperparameters)

@@ -6,6 +6,7 @@ Tensors are named as ours but for a prefix, `model.`, of all but the output laye
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -13,6 +14,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from train_bench.core import files
+from train_bench.core.sharded_tensors import own_part, own_slices
 from train_bench.errors import RequestError
 
 ONE_FILE = "model.safetensors"
@@ -33,17 +35,22 @@ def save_weights(model: nn.Module, path: Path) -> None:
     save_file(tensors, str(path), metadata={"format": "pt"})
 
 
-def load_start_weights(model: nn.Module, path: Path, *, cut_rows: bool = False) -> None:
-    """Fill every parameter of `model` from a file, or from the files of a folder. A missing tensor, another shape and
-    values that are not finite are refused; other tensors are ignored. With `cut_rows`, embedding and output layer take
-    the first rows of tensors that have more."""
+def load_start_weights(
+    model: nn.Module, path: Path, *, cut_rows: bool = False, frozen_only: bool = False
+) -> None:
+    """Fill every parameter of `model`, or those that are not trained, from a file, or from the files of a folder; of a
+    sharded one this rank reads its shard alone. A missing tensor, another shape and values that are not finite are
+    refused; other tensors are ignored. With `cut_rows`, embedding and output layer take the first rows of tensors that
+    have more."""
     where = _places(path)
     by_file: dict[Path, list[str]] = {}
-    for name, _ in model.named_parameters():
+    parameters = {
+        name: one for name, one in model.named_parameters() if not (frozen_only and one.requires_grad)
+    }
+    for name in parameters:
         if where and published_name(name) not in where:
             raise _lacking(path, name)
         by_file.setdefault(where.get(published_name(name), _only(path)), []).append(name)
-    parameters = dict(model.named_parameters())
     for file, names in by_file.items():
         try:
             with safe_open(str(file), framework="pt") as opened:
@@ -51,10 +58,11 @@ def load_start_weights(model: nn.Module, path: Path, *, cut_rows: bool = False) 
                 for name in names:
                     if published_name(name) not in held:
                         raise _lacking(file, name)
-                    tensor = opened.get_tensor(published_name(name))
+                    stored = opened.get_slice(published_name(name))
+                    shape = tuple(stored.get_shape())
                     if cut_rows and name in OF_TOKENS:
-                        tensor = tensor[: len(parameters[name])]
-                    _fill(parameters[name], tensor, f"{file}: {name}")
+                        shape = (min(shape[0], len(parameters[name])), *shape[1:])
+                    _fill(parameters[name], stored, shape, f"{file}: {name}")
         except (OSError, SafetensorError) as error:
             raise RequestError(
                 f"The start weights {file} cannot be read: {error}. Fetch them again."
@@ -86,12 +94,15 @@ def _lacking(where: Path, name: str) -> RequestError:
     )
 
 
-def _fill(parameter: nn.Parameter, tensor: torch.Tensor, where: str) -> None:
-    if tensor.shape != parameter.shape:
-        raise RequestError(
-            f"{where} has the shape {tuple(tensor.shape)}; the model's is {tuple(parameter.shape)}."
-        )
-    if not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
+def _fill(parameter: nn.Parameter, stored: Any, shape: tuple[int, ...], where: str) -> None:
+    """Read the rows and columns that this rank holds of a stored tensor."""
+    if shape != parameter.shape:
+        raise RequestError(f"{where} has the shape {shape}; the model's is {tuple(parameter.shape)}.")
+    own = own_part(parameter.detach())
+    if not own.numel():
+        return  # more ranks than rows
+    places = zip(own_slices(parameter), shape, strict=True)
+    held = stored[tuple(slice(*place.indices(size)[:2]) for place, size in places)]
+    if not held.is_floating_point() or not bool(torch.isfinite(held).all()):
         raise RequestError(f"{where} has values that are not finite numbers.")
-    with torch.no_grad():
-        parameter.copy_(tensor)
+    own.copy_(held)
