@@ -72,6 +72,8 @@ class Config(data_config.ArrayConfig):
                           the format of `parts/decoder/weights.py`; for the dialect, without a folder it is a file of
                           this reference's own
     start_weights_sha256  digest that the file must have; None: not checked
+    activation_checkpointing  a layer keeps its inputs alone, and is computed again in the backward pass: less memory,
+                          a forward pass more, the same numbers
     """
 
     hyperparameters: Hyperparameters
@@ -79,10 +81,14 @@ class Config(data_config.ArrayConfig):
     data: Data
     start_weights: str | None = None
     start_weights_sha256: str | None = None
+    activation_checkpointing: bool = False
 
     GENERATES: ClassVar[tuple[str, ...]] = ("dialect",)
 
-    TUNABLE: ClassVar[tuple[str, ...]] = (*data_config.ArrayConfig.TUNABLE, "start_weights", "ruleset")
+    TUNABLE: ClassVar[tuple[str, ...]] = (
+        *data_config.ArrayConfig.TUNABLE,
+        *("start_weights", "ruleset", "activation_checkpointing"),
+    )
     """Rounds 5.1 to 6.1 define the same task."""
 
     def parameter_count(self, ranks: int) -> task.ParameterCount:
@@ -94,7 +100,12 @@ class Config(data_config.ArrayConfig):
         return task.ParameterCount(trained=adapters, frozen=shape.parameters)
 
     def refuse(self) -> str | None:
-        """Missing fields, as a sentence."""
+        """Missing or contradictory fields, as a sentence."""
+        if self.activation_checkpointing and self.compile:
+            return (
+                "benchmark.activation_checkpointing=true was not tried with benchmark.compile=true; leave one of them "
+                "out."
+            )
         if self.start_weights is None and self.start_weights_sha256 is not None:
             return (
                 f"{self.benchmark} starts from the weights with sha256 {self.start_weights_sha256}, and "

@@ -20,6 +20,7 @@ from train_bench.references.llama2_70b_lora.recipe import optimizer_of, schedule
 from train_bench.references.parts import arrays
 from train_bench.references.parts.array_task import ArrayTask, Batch
 from train_bench.references.parts.decoder.weights import load_start_weights
+from train_bench.references.parts.recompute import recompute
 from train_bench.references.parts.undrawn import undrawn
 
 
@@ -47,6 +48,8 @@ class Task(ArrayTask[Config]):
         model = self.parallel.construct(make)
         if start is not None:
             load_start_weights(model, start, frozen_only=True)
+        if config.activation_checkpointing:
+            recompute(model.get_submodule("layers").children(), draws=config.model.lora_dropout > 0)
         self.tensor_names = [name for name, one in model.named_parameters() if one.requires_grad]
         return model, optimizer_of(model, given)
 

@@ -188,3 +188,22 @@ def test_a_benchmark_without_start_weights_says_what_to_fetch() -> None:
         "starts from the weights with sha256 c7f9901b" in refused
         and "Leave benchmark.start_weights out" in refused
     )
+
+
+def test_layers_that_are_computed_again_drop_the_same_and_have_the_same_gradients(tiny: Config) -> None:
+    def gradients(again: bool) -> list[torch.Tensor]:
+        tiny.activation_checkpointing, tiny.model.lora_dropout = again, 0.5
+        task = built(tiny)
+        torch.manual_seed(5)
+        for name, one in task.model.named_parameters():
+            if name.endswith("lora_B"):
+                torch.nn.init.normal_(one)
+        labels, tokens = task.synthetic(6)
+        torch.manual_seed(6)
+        functional.cross_entropy(
+            task.forward(tokens.long()).flatten(0, 1), labels.long().flatten()
+        ).backward()
+        return [one.grad for one in task.model.parameters() if one.grad is not None]
+
+    plain, again = gradients(False), gradients(True)
+    assert len(plain) == 4 and all(map(torch.equal, plain, again))
