@@ -112,6 +112,10 @@ class BenchmarkConfig:
     """True if convolutions get the same shapes in every training step, so that cuDNN may time its algorithms for them
     in the warm-up (`torch.backends.cudnn.benchmark`). A new shape of an evaluation costs a trial on the clock."""
 
+    BUILT_IN_SHARDS: ClassVar[bool] = False
+    """True if its task builds its network by `Parallel.construct` and evaluates it by equally many batches on every
+    rank, so that ranks which shard it never hold it whole."""
+
     REQUIRES: ClassVar[tuple[str, ...]] = ("torch",)
     """Packages that its data and its task import and that train_bench does not bring by itself, by the names that
     are imported. Where one is missing, nothing is started. Every launcher needs torch for a task."""

@@ -76,6 +76,8 @@ class Config(TorchrunConfig):
             )
         if self.tensor_parallel != 1:
             return f"launcher.tensor_parallel={self.tensor_parallel} is for launcher=torchrun and slurm; leave it out."
+        if refused := self._refuse_unsharded():
+            return refused
         if self.zero_stage not in STAGES:
             return f"launcher.zero_stage is {self.zero_stage}; it may be 0, 1, 2 or 3."
         if self.zero_stage == 0:

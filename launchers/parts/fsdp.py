@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
-from train_bench.core.sharded_tensors import layers_of, whole
+from train_bench.core.job import Job
+from train_bench.core.sharded_tensors import casts_weights, layers_of, whole
 from train_bench.errors import LaunchError
-from train_bench.launchers.parts.ddp import TorchParallel, whole_state
+from train_bench.launchers.parts.ddp import AUTOCAST, TorchParallel, whole_state
 from train_bench.launchers.parts.dividing import dividing
 from train_bench.launchers.parts.filling import Fills
 
@@ -27,13 +28,18 @@ class ShardedParallel(TorchParallel):
 
     _constructed: torch.nn.Module | None = None
 
+    def __init__(self, job: Job, *, rank: int, local_rank: int, size: int) -> None:
+        super().__init__(job, rank=rank, local_rank=local_rank, size=size)
+        self._reduces_once: bool = job.launcher_config.get("reduce_once", False)
+        self._reduces_cast: bool = not job.launcher_config.get("reduce_fp32", True)
+
     def construct(self, make: Callable[[], torch.nn.Module]) -> torch.nn.Module:
         """Without memory; then this rank's shards are drawn."""
         if self.size == 1:
             return super().construct(make)
         fills = Fills()
         model = self._constructed = fills.construct(make)
-        self._units = self._shard(model)
+        self._units = self._shard(model, AUTOCAST.get(self.precision))
         model.to_empty(device=self.device)
         fills.draw(model)
         return model
@@ -56,24 +62,52 @@ class ShardedParallel(TorchParallel):
             self._units = []
             if self.size > 1:
                 with dividing(model, optimizer):
-                    self._units = self._shard(model)
+                    self._units = self._shard(model, None)
         return model
 
-    def _shard(self, model: torch.nn.Module) -> list[Any]:
-        """Shard the parameters of `model` in place; the units of sharding, the model last."""
+    def _shard(self, model: torch.nn.Module, kind: torch.dtype | None) -> list[Any]:
+        """Shard the parameters of `model` in place; the units of sharding, the model last. Weights that a step casts to
+        `kind` are gathered in it; what is in float32 is another unit, and gradients are reduced in float32 unless
+        `launcher.reduce_fp32` is false."""
         from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-        mesh = init_device_mesh(self.device.type, (self.size,))
-        units = (*layers_of(model), model)
-        return [fully_shard(module, mesh=mesh, reshard_after_forward=True) for module in units]
+        how: dict[str, Any] = {
+            "mesh": init_device_mesh(self.device.type, (self.size,)),
+            "reshard_after_forward": True,
+        }
+        cast = MixedPrecisionPolicy(
+            param_dtype=kind,
+            reduce_dtype=kind if self._reduces_cast else torch.float32,
+            cast_forward_inputs=False,
+        )
+        units: list[Any] = []
+        layers = layers_of(model)
+        inner = {module for layer in layers for module in layer.modules()}
+        for unit in (*layers, model):
+            modules = [one for one in unit.modules() if unit is not model or one not in inner]
+            wide = [
+                one
+                for one in modules
+                if any(True for _ in one.parameters(recurse=False)) and not casts_weights(one)
+            ]
+            if kind is None or unit in wide:
+                units.append(fully_shard(unit, **how))
+                continue
+            for group in [wide] if unit is not model else [[one] for one in wide]:
+                if group:
+                    units.append(fully_shard(group, **how)[0])
+            units.append(fully_shard(unit, mp_policy=cast, **how))
+        return units
 
     @contextmanager
     def forward(self, *, last_microbatch: bool = True) -> Iterator[None]:
-        """Autocast; gradients are averaged and divided in the last micro-batch alone."""
+        """Autocast; gradients are averaged and divided in every micro-batch, or with `launcher.reduce_once` in the
+        last alone."""
         self._gather_for_evaluation(False)
-        for unit in self._units:
-            unit.set_requires_gradient_sync(last_microbatch, recurse=False)
+        if self._reduces_once:
+            for unit in self._units:
+                unit.set_requires_gradient_sync(last_microbatch, recurse=False)
         with self._autocast():
             yield
 

@@ -23,10 +23,14 @@ class ShardingConfig(LauncherConfig):
     """The ranks' side is `parallel_of` in `torch_ranks.py`.
 
     shard        sharding of the training state among ranks; null replicates it
+    reduce_once  (shard) reduce gradients once a step, not in every micro-batch: less traffic, unsharded gradients in between
+    reduce_fp32  (shard) reduce gradients in float32; false: in the numerics of the job where they are computed in these
     tensor_parallel  size of a tensor-parallel group of neighbouring ranks, which compute the same samples
     """
 
     shard: Shard | None = None
+    reduce_once: bool = False
+    reduce_fp32: bool = True
     tensor_parallel: int = 1
 
     @property
@@ -36,8 +40,10 @@ class ShardingConfig(LauncherConfig):
 
     @property
     def divides(self) -> tuple[str, ...]:
-        """All of it."""
-        return () if self.shard is None else ("weights", "gradients", "optimizer")
+        """All of it; with `reduce_once`, gradients are whole at times."""
+        if self.shard is None:
+            return ()
+        return ("weights", "optimizer") if self.reduce_once else ("weights", "gradients", "optimizer")
 
     @property
     def shardings(self) -> tuple[Mapping[str, Any], ...]:
@@ -51,7 +57,7 @@ class ShardingConfig(LauncherConfig):
 
     def _refuse_shard(self, benchmark: BenchmarkConfig) -> str | None:
         if self.shard is None:
-            return None
+            return self._refuse_unsharded()
         option = f"launcher.shard={self.shard.value}"
         if benchmark.SHARDED:
             return (
@@ -61,6 +67,12 @@ class ShardingConfig(LauncherConfig):
         if benchmark.compile:
             return f"{option} is not tested with benchmark.compile=true; leave one of them out."
         return refuse_whole_tensors(benchmark, option=option, instead=f"launcher={self.name} without it")
+
+    def _refuse_unsharded(self) -> str | None:
+        for name, default in (("reduce_once", False), ("reduce_fp32", True)):
+            if getattr(self, name) != default:
+                return f"launcher.{name} is for launcher.shard=fsdp; set that, too, or leave it out."
+        return None
 
     def _refuse_tensor_parallel(self, benchmark: BenchmarkConfig) -> str | None:
         together = self.tensor_parallel

@@ -103,6 +103,8 @@ class Experts(nn.Module):
     ends  where the rows of each expert ended in the latest batch, int32 (experts,); none before the first
     """
 
+    casts_weights = True
+
     def __init__(self, shape: Model) -> None:
         super().__init__()
         count, width, inner = shape.experts, shape.width, shape.intermediate

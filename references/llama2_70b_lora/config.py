@@ -83,6 +83,8 @@ class Config(data_config.ArrayConfig):
     start_weights_sha256: str | None = None
     activation_checkpointing: bool = False
 
+    BUILT_IN_SHARDS: ClassVar[bool] = True
+
     GENERATES: ClassVar[tuple[str, ...]] = ("dialect",)
 
     TUNABLE: ClassVar[tuple[str, ...]] = (

@@ -47,6 +47,8 @@ class Adapted(nn.Module):
     A (rank, inputs) starts from numbers that are even within 1 / sqrt(inputs), as layers of torch do, and B (outputs,
     rank) from 0, so that nothing is changed at first."""
 
+    casts_weights = True
+
     def __init__(self, linear: nn.Linear, *, rank: int, alpha: float, dropout: float) -> None:
         super().__init__()
         self.weight = linear.weight

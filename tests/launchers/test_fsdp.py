@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.fake_campaigns import composed_config
+from tests.fake_campaigns import composed_config, make
 from tests.launchers.small_decoder import built, decoder, evaluated, held_bytes, one_rank, trained
 from tests.references.several_ranks import FromFile, start
 from tests.run.fakes import job
@@ -165,6 +165,21 @@ def test_a_model_that_is_compiled_is_refused_and_one_that_is_not_is_taken() -> N
     launcher, config = Launcher(Config(shard=Shard.fsdp, nproc_per_node=2)), decoder()
     assert launcher.refuse(config) is None
     assert "benchmark.compile=true" in str(launcher.refuse(replace(config, compile=True)))
+
+
+@pytest.mark.parametrize(("option", "value"), [("reduce_once", True), ("reduce_fp32", False)])
+def test_options_of_what_is_reduced_are_refused_where_nothing_is_sharded(option: str, value: bool) -> None:
+    words: dict[str, Any] = {option: value, "nproc_per_node": 2}
+    for launcher in (Launcher(Config(**words)), DeepSpeed(DeepSpeedConfig(**words))):
+        assert f"launcher.{option} is for launcher.shard=fsdp" in str(launcher.refuse(decoder()))
+    assert Launcher(Config(**words, shard=Shard.fsdp)).refuse(decoder()) is None
+
+
+def test_what_a_round_wants_to_know_says_in_what_weights_are_gathered() -> None:
+    words = ("launcher=torchrun", "launcher.nproc_per_node=8", "launcher.shard=fsdp", "precision=bf16")
+    for name, numerics in (("llama31_8b", "bfloat16"), ("flux1", "fp32")):
+        told = make(f"benchmark={name}", *words, "drop_caches=true").jobs[0].announcement
+        assert told["lowest_numerical_precision_in_comm"] == numerics
 
 
 def test_deepspeed_divides_by_an_option_of_its_own() -> None:

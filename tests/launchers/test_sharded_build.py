@@ -22,6 +22,7 @@ from train_bench.references.gpt_oss_20b.task import Task as MixtureTask
 from train_bench.references.llama2_70b_lora.task import Task as LoraTask
 from train_bench.references.llama31_8b.task import Task
 from train_bench.references.parts.decoder.weights import save_weights
+from train_bench.references.parts.undrawn import undrawn
 
 SHAPE = ("model.width=16", "model.head_size=4", "model.intermediate=24", "warm_up_steps=0")
 
@@ -123,6 +124,15 @@ def test_a_network_without_memory_is_filled_by_the_draws_of_its_constructors() -
     state = found.state_dict()
     assert list(state) == list(expected.state_dict())
     assert all(torch.equal(state[name], one) for name, one in expected.state_dict().items())
+
+
+def test_a_network_whose_weights_are_given_is_not_drawn() -> None:
+    torch.manual_seed(0)
+    model = undrawn(in_two_ways)()
+    found = torch.rand(3)
+    torch.manual_seed(0)
+    assert torch.equal(found, torch.rand(3))
+    assert model.get_parameter("1.bias").eq(2.0).all(), "constants are filled in"
 
 
 def test_what_nothing_fills_is_nan() -> None:

@@ -73,3 +73,12 @@ def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
         inner = child if isinstance(child, torch.nn.ModuleList) else ()
         found += inner if len(inner) else layers_of(child)
     return [layer for layer in found if any(True for _ in layer.parameters())]
+
+
+def casts_weights(module: torch.nn.Module) -> bool:
+    """True if the module's own parameters are cast to the numerics of the job wherever it uses them: by autocast, or by
+    itself if it says so (`casts_weights`)."""
+    import torch
+
+    of_autocast = isinstance(module, (torch.nn.Linear, torch.nn.modules.conv._ConvNd))
+    return of_autocast or getattr(module, "casts_weights", False)

@@ -25,11 +25,7 @@ class DryParallel(OneRank):
     local             parameters that ranks do not share, by id
     together          ranks of a tensor-parallel group: the same samples, with divided matrices
     built             peak bytes of weights and buffers before training: whole, plus the shards that replace them
-    constructed       whether the network can be built in shards
-    last_microbatch   whether the current micro-batch is the last of a step
     """
-
-    constructed = False
 
     def __init__(
         self,
@@ -43,7 +39,7 @@ class DryParallel(OneRank):
     ) -> None:
         super().__init__(rank=rank, size=size)
         self.kernels, self.precision = kernels, precision
-        self.together, self.last_microbatch = together, True
+        self.together = together
         self._phase = phase
 
     @property
@@ -60,11 +56,6 @@ class DryParallel(OneRank):
     def channels_last(self) -> bool:
         """As the numerics prefer them on the device of the kernels; that of the meta tensors is the CPU."""
         return self.precision.prefers_channels_last(self.kernels.value)
-
-    def construct(self, make: Callable[[], torch.nn.Module]) -> torch.nn.Module:
-        """Whole; noted."""
-        self.constructed = True
-        return super().construct(make)
 
     def wrap(
         self,
@@ -88,7 +79,6 @@ class DryParallel(OneRank):
     @contextmanager
     def forward(self, *, last_microbatch: bool = True) -> Iterator[None]:
         """Autocast."""
-        self.last_microbatch = last_microbatch
         with self._phase("forward"), self._autocast():
             yield
 

@@ -167,7 +167,7 @@ def step_of(
         memory={kind: size for kind, size in memory.items() if kind != "temporary"},
         peak={kind: peak.get(kind, 0) for kind in KINDS},
         peak_phase=peak_phase,
-        undivided=_undivided(parallel, memory, divided),
+        undivided=_undivided(parallel, memory, divided, in_shards=config.BUILT_IN_SHARDS),
         reduced=reduced if data_ranks > 1 else 0,
         exchanged=exchanged,
         notes=(
@@ -209,9 +209,8 @@ def _built(
 
 
 def _divide(watch: Watch, parallel: DryParallel, divided: tuple[str, ...]) -> None:
-    """Have `watch` count shards. Of rows that do not divide evenly the first rank has the most. FSDP2 keeps gradients
-    whole until the last micro-batch of a step has added its own; next to the parameters outside of layer lists it holds
-    two whole layers: one computes while the next is gathered."""
+    """Have `watch` count shards. Of rows that do not divide evenly the first rank has the most. Next to
+    the parameters outside of layer lists FSDP2 holds two whole layers: one computes while the next is gathered."""
     ranks, model = parallel.size, parallel.model
 
     def part(tensor: Tensor, kind: str) -> int:
@@ -220,8 +219,6 @@ def _divide(watch: Watch, parallel: DryParallel, divided: tuple[str, ...]) -> No
             return size
         if kind == "weights" and not isinstance(tensor, torch.nn.Parameter):
             return size  # a buffer
-        if kind == "gradients" and "copy" not in divided and not parallel.last_microbatch:
-            return size
         return size // len(tensor) * -(-len(tensor) // ranks)
 
     watch.part = part
@@ -233,8 +230,10 @@ def _divide(watch: Watch, parallel: DryParallel, divided: tuple[str, ...]) -> No
         watch.hold(sum(part(one, "optimizer") for one in weights if one.requires_grad), "optimizer")
 
 
-def _undivided(parallel: DryParallel, memory: Mapping[str, int], divided: tuple[str, ...]) -> int:
-    if parallel.constructed and "copy" not in divided:
+def _undivided(
+    parallel: DryParallel, memory: Mapping[str, int], divided: tuple[str, ...], *, in_shards: bool
+) -> int:
+    if in_shards and "copy" not in divided:
         return 0
     if "weights" in divided and parallel.size > 1:
         return parallel.built + memory["weights"] + memory["optimizer"]

@@ -24,14 +24,16 @@ def disclosed(
     launcher: LauncherConfig,
     precision: Precision,
 ) -> dict[str, Any]:
-    """Required disclosures by mllog key. Weights and what ranks exchange of them are fp32 in any numerics; activations,
-    which ranks exchange that share matrices (tensor parallelism), are not. Ranks share nothing else but samples."""
+    """Required disclosures by mllog key. Weights and what ranks exchange of them are fp32 in any numerics, but for the
+    weights that FSDP2 gathers of networks built in shards; activations, which ranks exchange that share matrices
+    (tensor parallelism), are not. Ranks share nothing else but samples."""
     given = config.hyperparameters
     numerics = NUMERICS.get(precision, precision.value)
+    gathers = config.BUILT_IN_SHARDS and "weights" in launcher.divides and "copy" not in launcher.divides
     known = {
         "lowest_numerical_precision_in_linear": numerics,
         "lowest_numerical_precision_in_attn": numerics,
-        "lowest_numerical_precision_in_comm": "fp32" if launcher.together == 1 else numerics,
+        "lowest_numerical_precision_in_comm": numerics if gathers or launcher.together > 1 else "fp32",
         "tensor_parallelism": launcher.together,
         "pipeline_parallelism": 1,
         "context_parallelism": 1,

@@ -149,6 +149,8 @@ class Config(task.BenchmarkConfig):
     activation_checkpointing: bool = False
     decay_counts_warmup: bool = False
 
+    BUILT_IN_SHARDS: ClassVar[bool] = True
+
     GENERATES: ClassVar[tuple[str, ...]] = ("grammar",)
 
     TUNABLE: ClassVar[tuple[str, ...]] = (
