@@ -39,7 +39,7 @@ class Fills(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         if func in FACTORIES:
             self._fills.append((result, aten.fill_.Scalar, (FACTORIES[func],)))
-        elif func._schema.is_mutable and isinstance(args[0], Tensor) and args[0].is_meta:
+        elif func._schema.is_mutable and args and isinstance(args[0], Tensor) and args[0].is_meta:
             self._fills.append((args[0], func, args[1:]))
         return result
 

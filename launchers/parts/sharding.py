@@ -23,7 +23,7 @@ class ShardingConfig(LauncherConfig):
     """The ranks' side is `parallel_of` in `torch_ranks.py`.
 
     shard        sharding of the training state among ranks; null replicates it
-    reduce_once  (shard) reduce gradients once a step, not in every micro-batch: less traffic, unsharded gradients in between
+    reduce_once  (shard) reduce gradients once a step, not in every micro-batch: less traffic, whole gradients between
     reduce_fp32  (shard) reduce gradients in float32; false: in the numerics of the job where they are computed in these
     tensor_parallel  size of a tensor-parallel group of neighbouring ranks, which compute the same samples
     """
