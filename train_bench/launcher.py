@@ -60,8 +60,7 @@ class LauncherConfig:
         """Values of the options by which training is sharded, one set after another; the first shards nothing."""
         return ({},)
 
-    @property
-    def whole_weights(self) -> bool:
+    def whole_weights(self, benchmark: BenchmarkConfig) -> bool:
         """True if a rank that trains with a shard of the weights holds all of them at times: once they are built, or in
         evaluations."""
         return "weights" in self.divides or self.together > 1

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any
 
 from train_bench.core import software
+from train_bench.launcher import LauncherConfig
 from train_bench.launchers.parts.elementwise import refuse_whole_tensors
 from train_bench.launchers.torchrun.config import Config as TorchrunConfig
 from train_bench.task import BenchmarkConfig
@@ -46,6 +47,10 @@ class Config(TorchrunConfig):
     def shardings(self) -> tuple[Mapping[str, Any], ...]:
         """The stages of ZeRO."""
         return tuple({"zero_stage": stage} for stage in STAGES)
+
+    def whole_weights(self, benchmark: BenchmarkConfig) -> bool:
+        """DeepSpeed divides what every rank has built, and gathers it for evaluations."""
+        return LauncherConfig.whole_weights(self, benchmark)
 
     def refuse_installation(self) -> str | None:
         """DeepSpeed has to be installed, and pdsh where its own launcher reaches several hosts."""

@@ -51,6 +51,10 @@ class ShardingConfig(LauncherConfig):
         shards = ((None, 1), (Shard.fsdp, 1), (None, 2), (None, 4), (None, 8))
         return tuple({"shard": shard, "tensor_parallel": together} for shard, together in shards)
 
+    def whole_weights(self, benchmark: BenchmarkConfig) -> bool:
+        """Not of a network that ranks construct in shards."""
+        return not benchmark.BUILT_IN_SHARDS and LauncherConfig.whole_weights(self, benchmark)
+
     def refuse_division(self, benchmark: BenchmarkConfig) -> str | None:
         """Refuse optimizers and models that torch's sharding does not fit, and combinations that are not tested."""
         return self._refuse_shard(benchmark) or self._refuse_tensor_parallel(benchmark)

@@ -97,6 +97,7 @@ def test_what_a_rank_holds_is_what_the_dry_plan_counts(launcher: Any) -> None:
         assert getattr(floor, kind) == pytest.approx(step.memory[kind], rel=0.03)
         assert getattr(floor, kind) <= step.memory[kind]
     assert floor.total <= max(sum(step.peak.values()), step.undivided)
+    assert bool(floor.whole) == bool(step.undivided)
 
 
 @pytest.mark.parametrize(
@@ -106,8 +107,8 @@ def test_what_a_rank_holds_is_what_the_dry_plan_counts(launcher: Any) -> None:
             config_of("llama31_8b"),
             Inline(),
             "llama31_8b needs at least 128 GB (weights 32.1, gradients 32.1, optimizer state 64.2) on the device of a "
-            "rank, which has 80 GB (memory_gb=80). Set launcher=torchrun launcher.nproc_per_node=4 "
-            "launcher.shard=fsdp, which needs at least 56.2 GB; `train-bench plan --dry` has the peak. Nothing was "
+            "rank, which has 80 GB (memory_gb=80). Set launcher=torchrun launcher.nproc_per_node=2 "
+            "launcher.shard=fsdp, which needs at least 64.2 GB; `train-bench plan --dry` has the peak. Nothing was "
             "started.",
         ),
         (

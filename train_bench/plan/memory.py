@@ -75,7 +75,7 @@ def memory_floor(benchmark: BenchmarkConfig, launcher: LauncherConfig) -> Memory
         optimizer=own(state * trained, "optimizer")
         + FP32 * state * count.local
         + (trained // ranks if "copy" in divides else 0),
-        whole=weights if launcher.whole_weights and held < weights else 0,
+        whole=weights if held < weights and launcher.whole_weights(benchmark) else 0,
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-
 SLACK = 1.1
 """Rows that a rank may hold, over those of the fullest rank where tables are divided by rows alone."""
 
