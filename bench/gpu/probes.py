@@ -157,16 +157,16 @@ def peaks(probe: Probe) -> None:
         for side in (8192, 16384) if probe.cuda else (512,):
             one, other = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
             into = torch.empty_like(one)
-            rate = peak._per_second(lambda a=one, b=other, c=into: torch.mm(a, b, out=c), device)
+            rate = peak.per_second(lambda a=one, b=other, c=into: torch.mm(a, b, out=c), device)
             probe.say(**{f"{precision.value}_{side}_tflops": 2 * side**3 * rate / 1e12})
             del one, other, into
     probe.say(measured_by_profile=peak.measure(device, Precision.bf16, None).flop_per_second / 1e12)
     size = 2**30 if probe.cuda else 2**24
     one, other, into = (torch.rand(size // 4, device=device) for _ in range(3))
-    triad = peak._per_second(lambda: torch.add(one, other, alpha=3.0, out=into), device)
-    copy = peak._per_second(lambda: into.copy_(one), device)
+    triad = peak.per_second(lambda: torch.add(one, other, alpha=3.0, out=into), device)
+    copy = peak.per_second(lambda: into.copy_(one), device)
     few = [each[: 2**20] for each in (one, other, into)]
-    cached = peak._per_second(lambda: torch.add(few[0], few[1], alpha=3.0, out=few[2]), device)
+    cached = peak.per_second(lambda: torch.add(few[0], few[1], alpha=3.0, out=few[2]), device)
     probe.say(
         triad_tb_s=3 * size * triad / 1e12,
         copy_tb_s=2 * size * copy / 1e12,
@@ -175,8 +175,8 @@ def peaks(probe: Probe) -> None:
     if probe.cuda:
         for name, host in (("pinned", torch.rand(2**26).pin_memory()), ("pageable", torch.rand(2**26))):
             there = torch.empty(2**26, device=device)
-            to = peak._per_second(lambda a=there, b=host: a.copy_(b, non_blocking=True), device)
-            back = peak._per_second(lambda a=there, b=host: b.copy_(a, non_blocking=True), device)
+            to = peak.per_second(lambda a=there, b=host: a.copy_(b, non_blocking=True), device)
+            back = peak.per_second(lambda a=there, b=host: b.copy_(a, non_blocking=True), device)
             probe.say(**{f"h2d_{name}_gb_s": 2**28 * to / 1e9, f"d2h_{name}_gb_s": 2**28 * back / 1e9})
 
 

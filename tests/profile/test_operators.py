@@ -71,6 +71,45 @@ def test_annotations_of_a_gpu_are_no_kernels():
     assert kernel["seconds"] == pytest.approx(70e-6)
 
 
+def test_launches_and_waits_within_a_phase_count_and_the_longest_attention_kernel_is_named():
+    on_device = {"device": DeviceType.CUDA}
+    events = [
+        event("phase:forward", 0, 100, annotates=True),
+        event("aten::item", 10, 20),
+        event("aten::_local_scalar_dense", 11, 19),
+        event("cudaStreamSynchronize", 12, 18),
+        event("cudaLaunchKernel", 20, 21),
+        event("cuLaunchKernelEx", 22, 23),
+        event("cudaMemcpyAsync", 24, 25),
+        event("gemm", 30, 70, **on_device),
+        event("pytorch_flash::flash_fwd_kernel", 30, 50, **on_device),
+        event("fmha_cutlassB", 50, 55, **on_device),
+        event("cudaDeviceSynchronize", 200, 300),
+    ]
+    operators = Operators(GPU)
+    operators._add(events)
+    assert operators.device_calls(1) == {
+        "launches": 2,
+        "host_synchronisations": 1,
+        "host_reads": 1,
+        "attention_kernel": "pytorch_flash::flash_fwd_kernel",
+    }
+
+
+def test_on_a_cpu_reads_are_counted_by_their_operators_and_attention_is_an_operator():
+    operators = Operators(torch.device("cpu"))
+    with operators.recorded():
+        operators.phase_begins("forward")
+        query = torch.randn(1, 2, 8, 8)
+        total = torch.nn.functional.scaled_dot_product_attention(query, query, query).sum()
+        total.item()
+        torch.arange(3).nonzero()
+        operators.phase_ends("forward")
+    calls = operators.device_calls(1)
+    assert (calls["launches"], calls["host_synchronisations"], calls["host_reads"]) == (None, None, 2)
+    assert "scaled_dot_product" in calls["attention_kernel"]
+
+
 class Both:
     """Two observers of the same steps."""
 

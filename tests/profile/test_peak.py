@@ -61,7 +61,7 @@ def test_a_gpu_is_timed_by_events_around_many_calls_and_waited_for_once_each_tim
     gpu = FakeGpu()
     monkeypatch.setattr(torch.cuda, "Event", gpu.event)
     monkeypatch.setattr(torch.cuda, "synchronize", gpu.synchronize)
-    rate = peak._per_second(gpu.work, torch.device("cuda"))
+    rate = peak.per_second(gpu.work, torch.device("cuda"))
     assert rate == pytest.approx(1 / gpu.SECONDS_OF_A_CALL)
     assert gpu.calls > 100 * gpu.waits
 

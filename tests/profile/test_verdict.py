@@ -6,6 +6,7 @@ import pytest
 
 from tests.judge.campaigns import campaign
 from tests.run.fakes import job
+from train_bench.core.job import Precision
 from train_bench.errors import LogError, RequestError
 from train_bench.profile import across, difference, document, logs
 from train_bench.report.profile import in_sentences
@@ -65,6 +66,8 @@ def rank(number=0, *, steps=6, host="here", **how):
         "layers": [layer],
         "operators": operators,
         "kernels": [],
+        "device_calls": {},
+        "accelerator": None,
         "unclassified": [],
         "memory": {"weights": 4, "gradients": 4, "activations": 8, "optimizer": 0, "workspace": None},
         "exports": {},
@@ -94,6 +97,15 @@ def test_the_share_of_the_peak_names_its_denominator_and_padding_is_no_use():
     assert told["share_of_peak"] == told["mfu"] == pytest.approx(3e9 / 8 / 2e9)
     assert told["denominator"] == "2e+09 FLOP/s per rank, stated"
     assert profile(rank() | {"padded": True})["compute"]["mfu"] is None
+
+
+def test_a_gpu_that_is_known_is_held_to_its_data_sheet_too_in_sixteen_bits_alone():
+    on_gpu = rank() | {"accelerator": "NVIDIA H100 80GB HBM3"}
+    stated = profile(on_gpu, precision=Precision.bf16)["compute"]
+    assert stated["share_of_data_sheet"] == pytest.approx(3e9 / 8 / 989.5e12)
+    assert profile(on_gpu, precision=Precision.tf32)["compute"]["share_of_data_sheet"] is None
+    unknown = rank() | {"accelerator": "Toy 1"}
+    assert profile(unknown, precision=Precision.bf16)["compute"]["share_of_data_sheet"] is None
 
 
 def test_waiting_for_data_is_told_by_what_its_thread_does_meanwhile():

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from train_bench import __version__
-from train_bench.core.job import Job
+from train_bench.core.job import Job, Precision
+from train_bench.judge.published import hardware
 from train_bench.profile import across, stationarity, verdict
 from train_bench.profile.classes import COMPUTING
 
@@ -21,6 +22,8 @@ VERSION = 1
 LEVELS = ("campaign", "step", "layer", "operator")
 LABELLED = 0.05
 """Overhead above which every number of the level carries a remark."""
+
+SIXTEEN_BITS = (Precision.bf16, Precision.fp16)
 
 DISTURBED = 0.9
 """Share of computing time on a processor below which other load is reported."""
@@ -89,12 +92,13 @@ def described(job: Job, ranks: Sequence[Raw]) -> dict[str, Any]:
         "layers": _scaled_layers(first["layers"], seconds),
         "operators": _scaled_operators(first["operators"], classes),
         "kernels": list(first["kernels"]),
+        "device_calls": dict(first["device_calls"]),
         "unclassified": list(first["unclassified"]),
         "across": together,
         "overlap": first["overlap"],
         "memory": dict(first["memory"]),
         "peak": dict(first["peak"]),
-        "compute": _compute(flop, step_seconds, first["peak"], padded=first["padded"]),
+        "compute": _compute(flop, step_seconds, first["peak"], _data_sheet(job, first), padded=first["padded"]),
         "processor_use": _processor_use(first),
         "exports": dict(first["exports"]),
     }
@@ -304,14 +308,26 @@ def _scaled_operators(operators: Sequence[Raw], classes: Sequence[Mapping[str, A
     ]
 
 
-def _compute(flop: float, step_seconds: float, peak: Raw, *, padded: bool) -> dict[str, Any]:
-    """FLOP of a step of one rank against the peak. Computing padding is no model FLOP, so a benchmark that pads gets
-    the hardware utilisation and no MFU."""
+def _data_sheet(job: Job, first: Raw) -> float | None:
+    """Peak of the rank's accelerator in FLOP a second by its data sheet; None on a CPU, for an unknown accelerator and
+    in 32 bits, as the table has 16-bit formats."""
+    if first["accelerator"] is None or job.precision not in SIXTEEN_BITS:
+        return None
+    return hardware.accelerator_peak(first["accelerator"], hardware.BF16)
+
+
+def _compute(
+    flop: float, step_seconds: float, peak: Raw, data_sheet: float | None, *, padded: bool
+) -> dict[str, Any]:
+    """FLOP of a step of one rank against the measured or stated peak, and against that of the data sheet. Computing
+    padding is no model FLOP, so a benchmark that pads gets the hardware utilisation and no MFU."""
     share = flop / (step_seconds * peak["flop_per_second"]) if step_seconds else None
     return {
         "flop_of_step": flop,
         "flop_per_second": flop / step_seconds if step_seconds else None,
         "share_of_peak": share,
+        "data_sheet_flop_per_second": data_sheet,
+        "share_of_data_sheet": flop / (step_seconds * data_sheet) if step_seconds and data_sheet else None,
         "mfu": None if padded else share,
         "denominator": f"{peak['flop_per_second']:.4g} FLOP/s per rank, {peak['source']}",
     }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -17,6 +18,18 @@ from train_bench.profile.classes import FRAMEWORK, class_of
 
 PHASE = "phase:"
 CPU = torch._C._autograd.DeviceType.CPU
+LAUNCH = re.compile(r"(cu|cuda|hip)(Ext)?(Module)?(Launch\w*|GraphLaunch)")
+"""Calls of the runtime that start a kernel or a graph of kernels."""
+
+WAIT = re.compile(r"(cuda|hip)(Stream|Device|Event)Synchronize|(cuda|hip)Memcpy(2D|3D)?")
+"""Calls of the runtime that return after the device has done something."""
+
+READ = re.compile(r"aten::(_local_scalar_dense|nonzero|_unique2|unique_dim|unique_consecutive)")
+"""Operators whose result or shape the host reads, for which it waits if they are on a GPU."""
+
+ATTENTION = re.compile(r"flash|fmha|attention|sdpa|mha_|attn_fwd|attn_bwd", re.IGNORECASE)
+"""Names of attention kernels, and on a CPU of attention operators."""
+
 LARGEST_EXPORT = 50 * 2**20
 """Bytes of an exported step. What is larger is not kept."""
 
@@ -53,6 +66,7 @@ class Operators(Phases):
         self._steps = 0
         self._calls: dict[tuple[str, str], int] = defaultdict(int)
         self._kernels: dict[str, list[float]] = defaultdict(list)
+        self._runtime: Counter[str] = Counter()
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
@@ -96,6 +110,8 @@ class Operators(Phases):
                 continue
             if not phases:
                 continue
+            for what, calls in (("launches", LAUNCH), ("waits", WAIT), ("reads", READ)):
+                self._runtime[what] += calls.fullmatch(event.name) is not None
             phase = phases[-1].name.removeprefix(PHASE)
             step = self._steps - (phase == "optimizer")
             took = sum(one.duration for one in event.kernels) if self._cuda else event.self_cpu_time_total
@@ -125,6 +141,18 @@ class Operators(Phases):
             for name, times in self._kernels.items()
         ]
         return sorted(rows, key=lambda row: -row["seconds"])
+
+    def device_calls(self, steps: int) -> dict[str, Any]:
+        """Kernel launches and host synchronisations of a step (None on a CPU), operators whose values the host reads,
+        and the attention kernel that takes most of a step's time, on a CPU the operator; None without attention."""
+        named = self.kernels(steps) if self._cuda else self.table(steps)
+        attention = (row["name"] for row in named if ATTENTION.search(row["name"]))
+        return {
+            "launches": self._runtime["launches"] / steps if self._cuda else None,
+            "host_synchronisations": self._runtime["waits"] / steps if self._cuda else None,
+            "host_reads": self._runtime["reads"] / steps,
+            "attention_kernel": next(attention, None),
+        }
 
 
 class OneStep(Phases):

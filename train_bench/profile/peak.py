@@ -50,14 +50,14 @@ def measure(device: torch.device, precision: Precision, stated_tflops: float | N
             break
         one, other = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
         into = torch.empty_like(one)
-        rate = 2 * side**3 * _per_second(lambda a=one, b=other, c=into: torch.mm(a, b, out=c), device)  # type: ignore[misc]
+        rate = 2 * side**3 * per_second(lambda a=one, b=other, c=into: torch.mm(a, b, out=c), device)  # type: ignore[misc]
         if rate > best:
             best, at = rate, side
         if 2 * side**3 > rate * SECONDS:
             break
         del one, other, into
     moved = {
-        3 * size: 3 * size * _per_second(_triad(size, device), device)
+        3 * size: 3 * size * per_second(_triad(size, device), device)
         for size in TRIAD_BYTES[device.type]
         if _fits(3 * size, device)
     }
@@ -80,10 +80,10 @@ def _fits(size: int, device: torch.device) -> bool:
     return device.type != "cuda" or 2 * size <= torch.cuda.mem_get_info(device)[0]
 
 
-def _per_second(work: Callable[[], object], device: torch.device) -> float:
+def per_second(work: Callable[[], object], device: torch.device) -> float:
     """Rate of the fastest of several repetitions, which is the undisturbed one."""
     work()
-    if device.type == "cuda":
+    if device.type != "cpu":
         return _queued_per_second(work, device)
     fastest, until = float("inf"), time.perf_counter() + SECONDS
     while True:
@@ -96,19 +96,32 @@ def _per_second(work: Callable[[], object], device: torch.device) -> float:
 
 
 def _queued_per_second(work: Callable[[], object], device: torch.device) -> float:
-    """Rate of a GPU by events around many calls, which wait in its queue: neither launches nor the host's waiting
+    """Rate of an accelerator over many calls, which wait in its queue: neither launches nor the host's waiting
     count."""
     calls, fastest = 1, float("inf")
     for repetition in range(1 + REPETITIONS):
-        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        began.record()
-        for _ in range(calls):
-            work()
-        ended.record()
-        torch.cuda.synchronize(device)
-        seconds = began.elapsed_time(ended) / 1000 / calls
+        seconds = _seconds(work, calls, device) / calls
         if repetition == 0:  # of one call, for the number of calls
             calls = max(1, min(CALLS, round(SECONDS / REPETITIONS / max(seconds, 1e-9))))
         else:
             fastest = min(fastest, seconds)
     return 1 / fastest
+
+
+def _seconds(work: Callable[[], object], calls: int, device: torch.device) -> float:
+    """Seconds of so many calls: by events of a CUDA device, of any other from the host's first call to the end of the
+    queue."""
+    if device.type != "cuda":
+        torch.accelerator.synchronize(device)
+        start = time.perf_counter()
+        for _ in range(calls):
+            work()
+        torch.accelerator.synchronize(device)
+        return time.perf_counter() - start
+    began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    began.record()
+    for _ in range(calls):
+        work()
+    ended.record()
+    torch.cuda.synchronize(device)
+    return began.elapsed_time(ended) / 1000

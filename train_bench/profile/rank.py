@@ -7,7 +7,6 @@ with phases (1), modules (2) and operators (3). None of this is under a clock th
 from __future__ import annotations
 
 import inspect
-import resource
 import shutil
 import socket
 import time
@@ -30,7 +29,7 @@ from train_bench.profile.operators import OneStep, Operators
 from train_bench.profile.peak import Peak
 from train_bench.profile.timeline import Timeline
 from train_bench.progress import Mark, Unit
-from train_bench.run import rank
+from train_bench.run import memory, rank
 from train_bench.seeds import derive
 from train_bench.task import Task
 
@@ -69,6 +68,7 @@ def measure(job: Job, task: Task, parallel: Parallel) -> dict[str, Any]:
         "host": socket.gethostname(),
         "threads": torch.get_num_threads(),
         "device": parallel.device.type,
+        "accelerator": torch.cuda.get_device_name(parallel.device) if parallel.device.type == "cuda" else None,
         "peak": asdict(rank_peak),
         "padded": "share" in inspect.signature(getattr(task, "synthetic", len)).parameters,
         "steps_of_window": rounds.steps_of_window,
@@ -80,6 +80,7 @@ def measure(job: Job, task: Task, parallel: Parallel) -> dict[str, Any]:
         "bound": bounded,
         "operators": rounds.operators.table(max(1, rounds.steps_of_level[3])),
         "kernels": rounds.operators.kernels(max(1, rounds.steps_of_level[3])),
+        "device_calls": rounds.operators.device_calls(max(1, rounds.steps_of_level[3])),
         "unclassified": sorted(contents.unknown),
         "memory": _memory(observed, contents),
         "exports": exported,
@@ -266,6 +267,7 @@ def _memory(observed: Observed, contents: Contents) -> dict[str, float | None]:
     """Bytes by kind; activations are those of a micro-batch, as the next one takes their place. Kernel workspace is
     known of a GPU only, whose allocator reports its maximum."""
     weights = list(observed.model.parameters())
+    host, device = memory.peak_bytes(observed.device)
     kinds: dict[str, float | None] = {
         "weights": _bytes([*weights, *observed.model.buffers()]),
         "gradients": _bytes([weight for weight in weights if weight.requires_grad]),
@@ -275,11 +277,12 @@ def _memory(observed: Observed, contents: Contents) -> dict[str, float | None]:
             [value for state in observed.optimizer.state.values() for value in state.values()]
         ),
         "workspace": None,
-        "process_peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "device_peak": device,
+        "process_peak": host,
     }
-    if observed.device.type == "cuda":
-        known = sum(value or 0 for kind, value in kinds.items() if kind != "process_peak")
-        kinds["workspace"] = max(0, torch.cuda.max_memory_allocated(observed.device) - known)
+    if device is not None:
+        known = sum(value or 0 for kind, value in kinds.items() if not kind.endswith("_peak"))
+        kinds["workspace"] = max(0, device - known)
     return kinds
 
 

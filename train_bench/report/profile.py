@@ -58,6 +58,8 @@ def in_sentences(content: Content) -> Iterator[str]:
             yield f"  {row['share'] * 100:5.1f} %   {row['seconds']:9.4g} s   {row['name']}"
     yield from _bound_lines(content["bound"])
     yield f"peak        {content['compute']['denominator']}; {_share_of_peak(content['compute'])}"
+    if (calls := content.get("device_calls")) is not None:  # older profiles have none
+        yield f"device      {_device_calls(calls)}"
     if content["processor_use"] is not None:
         yield f"processor   {content['processor_use']:.0%} of the CPU time available to a rank's threads"
     memory = ", ".join(
@@ -106,9 +108,22 @@ def _bound_lines(bound: Content | None) -> Iterator[str]:
 def _share_of_peak(compute: Content) -> str:
     if compute["share_of_peak"] is None:
         return "no step was trained"
+    stated = compute.get("share_of_data_sheet")
+    sheet = "" if stated is None else f", {stated:.1%} of the data sheet's"
     if compute["mfu"] is None:
-        return f"{compute['share_of_peak']:.1%} of it is used, padding included, so there is no MFU"
-    return f"MFU {compute['mfu']:.1%}"
+        return f"{compute['share_of_peak']:.1%} of it is used{sheet}, padding included, so there is no MFU"
+    return f"MFU {compute['mfu']:.1%}{sheet}"
+
+
+def _device_calls(calls: Content) -> str:
+    counts = f"{calls['host_reads']:g} operator(s) a step whose values the host reads"
+    if calls["launches"] is not None:
+        counts = (
+            f"{calls['launches']:g} kernel launches and {calls['host_synchronisations']:g} host synchronisations a "
+            f"step, {counts}"
+        )
+    attention = calls["attention_kernel"]
+    return counts if attention is None else f"{counts}; attention by {attention[:80]}"
 
 
 def _ms(seconds: float | None) -> str:
