@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo smoke test full check honesty bench docs horovod deepspeed slurm-local slurm-local-stop clean
+.PHONY: demo smoke test full check honesty gpu bench docs horovod deepspeed slurm-local slurm-local-stop clean
 
 demo: .venv/installed       ## train the default benchmark five times, judge and score it
 	$(BIN)/train-bench run benchmark=resnet_mini
@@ -29,6 +29,9 @@ check: .venv/installed-dev  ## lint, format, types
 
 honesty: .venv/installed-dev  ## with permuted training labels no mini benchmark may reach its target
 	$(BIN)/python bench/honesty.py
+
+gpu: .venv/installed-dev    ## check a GPU of yours in 13 minutes; again to continue: gpu_check/gpu_check.md (MINUTES, PARTS)
+	$(BIN)/train-bench gpu-check --minutes $(or $(MINUTES),13) $(if $(PARTS),--only $(PARTS))
 
 bench: .venv/installed-dev  ## cost of the harness and of trackers, waiting for data, two ranks against one, starting
 	$(BIN)/python bench/harness_overhead.py

@@ -10,7 +10,7 @@ median of the ratios of neighbouring steps with its 95 % interval by bootstrap. 
 synchronisations, launches and longest kernels of a step, too.
 
     python bench/references.py NAME [NAME ...] [--seconds 40] [--batch N] [--threads 1 2] [--device cuda]
-        [--precision bf16] [--to FILE]
+        [--precision bf16] [--set OVERRIDE ...] [--to FILE]
 """
 
 from __future__ import annotations
@@ -112,6 +112,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--precision", choices=[each.value for each in UNSCALED], default=Precision.fp32.value
     )
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="OVERRIDE", help="sizes in place of the usual ones"
+    )
     parser.add_argument("--to", type=Path, help="a file to which each comparison is added as a line of JSON")
     return parser.parse_args()
 
@@ -121,7 +124,7 @@ def _compared(name: str, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     case = CASES[name]
     on_gpu = given.device == Device.cuda.value
     batch = given.batch or (case.gpu_batch if on_gpu else case.batch)
-    config = _config(name, batch)
+    config = _config(name, batch, *given.set)
     samples = synthetic(name)(config, batch)
     ours = _ours(name, config, samples, given)
     facts = gpu_facts(ours) if on_gpu else {}
@@ -173,8 +176,8 @@ def _ratio(theirs: Sequence[float], ours: Sequence[float]) -> Ratio:
     return Ratio(float(np.median(ratios)), float(low), float(high))
 
 
-def _config(name: str, batch: int) -> Any:
-    config = composed([f"benchmark={name}", *CASES[name].overrides]).benchmark
+def _config(name: str, batch: int, *overrides: str) -> Any:
+    config = composed([f"benchmark={name}", *CASES[name].overrides, *overrides]).benchmark
     hyperparameters = replace(config.hyperparameters, global_batch_size=batch, gradient_accumulation_steps=1)
     return replace(config, hyperparameters=hyperparameters, warm_up_steps=0).for_ranks(1)
 

@@ -1,30 +1,37 @@
-"""Facts of a training step on a GPU for `references.py` and `gpu_check.py`: peak memory, host synchronisations, kernel
-launches, longest kernels and the attention kernel. A module; it has no command line."""
+"""Facts of a training step on a GPU for `references.py` and `train-bench gpu-check`: peak memory, FLOP, host
+synchronisations, kernel launches, longest kernels and the attention kernel. A module; it has no command line."""
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from train_bench.profile.operators import ATTENTION, LAUNCH
 
 STEPS = 3
-LAUNCHES = re.compile(r"cu(da)?(Launch\w*|GraphLaunch)")
-ATTENTION = re.compile(r"flash|fmha|attention|sdpa|mha_", re.IGNORECASE)
 LONGEST = 10
 
 
 def gpu_facts(step: Callable[[], object]) -> dict[str, Any]:
-    """Peak bytes of the second of two steps, then counts by step over three more."""
+    """Peak bytes of the second of two steps, FLOP of another, then counts by step over three more."""
     step()
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     step()
     torch.cuda.synchronize()
     peak = torch.cuda.max_memory_allocated()
+    counter = FlopCounterMode(display=False)
+    with (
+        suppress(RuntimeError),
+        counter,
+    ):  # compiled steps may refuse a mode; their FLOP are those counted so far
+        step()
     syncs = _syncs(step)
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities) as profiler:
@@ -34,11 +41,14 @@ def gpu_facts(step: Callable[[], object]) -> dict[str, Any]:
     launches, kernels = 0, Counter[str]()
     for event in profiler.events():
         if event.device_type == torch.autograd.DeviceType.CPU:
-            launches += bool(LAUNCHES.match(event.name))
+            launches += bool(LAUNCH.fullmatch(event.name))
         elif not event.is_user_annotation and not event.name.startswith("Mem"):
             kernels[event.name] += event.time_range.elapsed_us()
-    return {"peak_bytes": peak, "syncs_per_step": syncs, "launches_per_step": launches / STEPS} | named(
-        {name: microseconds / 1e6 / STEPS for name, microseconds in kernels.items()}
+    counts = {"flop_per_step": counter.get_total_flops(), "syncs_per_step": syncs}
+    return (
+        counts
+        | {"peak_bytes": peak, "launches_per_step": launches / STEPS}
+        | named({name: microseconds / 1e6 / STEPS for name, microseconds in kernels.items()})
     )
 
 

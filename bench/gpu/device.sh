@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# gpu_check.py on a machine that has torch and reaches no registry: in the root of the checkout,
+# `train-bench gpu-check` on a machine that has torch and reaches no registry: in the root of the checkout,
 #   bash bench/gpu/device.sh MINUTES OUT [OPTION ...]
 # takes wheels from .whl and prepared data from .carry/cache.tar.xz, if they are there, and writes to the folder OUT.
 set -u
@@ -13,13 +13,16 @@ mkdir -p "$XDG_CACHE_HOME" "$out"
 if [ -f .carry/cache.tar.xz ]; then
     python3 -c "import tarfile; tarfile.open('.carry/cache.tar.xz').extractall('$XDG_CACHE_HOME', filter='data')"
 fi
-python3 bench/gpu_check.py --minutes "$minutes" --to "$out/gpu_check.json" --folder /tmp/gpu_check "$@"
+folder=/tmp/gpu_check # a second command on the same machine continues it
+mkdir -p "$folder"
+[ -f "$out/gpu_check.json" ] && cp "$out/gpu_check.json" "$folder"
+python3 -m train_bench gpu-check --minutes "$minutes" --output "$folder" "$@"
 code=$?
-cp "$out/gpu_check.json" /tmp/gpu_check.json # for --resume by a second command on the same machine
-for path in /tmp/gpu_check/profile_*/*/profile.json; do
+cp "$folder"/gpu_check.json "$folder"/gpu_check.md "$out"
+for path in "$folder"/parts/profile_*/*/profile.json; do
     [ -f "$path" ] && cp "$path" "$out/$(basename "$(dirname "$path")").json"
 done
-for path in /tmp/gpu_check/*_midi/*_midi/result_0.txt; do
+for path in "$folder"/parts/*_midi/*_midi/result_0.txt; do
     [ -f "$path" ] && cp "$path" "$out/$(basename "$(dirname "$path")")_result_0.txt"
 done
 exit $code

@@ -409,6 +409,15 @@ def _verify(rng: random.Random, material: Material) -> list[str]:
     )
 
 
+def _gpu_check(rng: random.Random, material: Material) -> list[str]:
+    """Nothing that would be measured: minutes that are no number, parts that do not exist, or a broken file."""
+    wrong = (
+        ["--minutes", rng.choice(("nan", "-1", "0", "inf", ""))],
+        ["--only", rng.choice(("speed", "", ","))],
+    )
+    return [*rng.choice(wrong), "--output", str(material.to / "checked"), *_noise(rng)]
+
+
 def _startup(rng: random.Random, material: Material) -> list[str]:
     """Nothing that would be started: campaigns here have no verified weights, and values are no sizes."""
     words = [_folder(rng, material)] if rng.random() < 0.7 else ["--synthetic", rng.choice(VALUES)]
@@ -501,6 +510,7 @@ ARGUMENTS: dict[str, Draw] = {
     "forecast": _forecast,
     "profile": _profile,
     "serve": _serve,
+    "gpu-check": _gpu_check,
     "startup": _startup,
     "accept": _accept,
     "report": _report,

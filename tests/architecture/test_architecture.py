@@ -40,6 +40,7 @@ MAY_SEE = {
     "serving": BASE | TASKS | {"campaign", "energy", "judge", "logs", "plan", "rules", "run", "startup"},
     "startup": BASE | TASKS | {"campaign", "check", "judge", "plan", "run"},
     "profile": BASE | TASKS | {"run", "dry_run", "judge", "logs", "rules"},
+    "gpu_check": BASE | TASKS | {"judge", "plan", "profile", "run"},
     "equivalence": BASE | TASKS | {"campaign", "check", "compare", "judge", "plan", "run"},
     "forecast": BASE | {"judge", "logs", "rules"},
     "referee": BASE | {"judge", "logs"},
@@ -85,6 +86,8 @@ ONLY_IN = {
         "train_bench/energy/counters.py",
         "train_bench/energy/meter.py",
         "train_bench/fleet/link.py",
+        "train_bench/gpu_check/probe.py",
+        "train_bench/gpu_check/probes.py",
         "train_bench/own_trainer/command.py",
         "train_bench/startup/started.py",
         "launchers/horovod/build.py",
@@ -101,6 +104,8 @@ MAY_IMPORT_TORCH = (
     "train_bench/check/",
     "train_bench/dry_run/",
     "train_bench/profile/",
+    "train_bench/gpu_check/probe.py",
+    "train_bench/gpu_check/probes.py",
     "train_bench/serving/quantisation.py",
     "train_bench/equivalence/foreign.py",
     "train_bench/equivalence/initial.py",
@@ -548,7 +553,7 @@ def test_every_verb_is_a_file_of_its_name():
     from train_bench.cli.verbs import VERBS
 
     files = {path.stem for path in (ROOT / "train_bench" / "cli" / "commands").glob("*.py")}
-    assert files - {"__init__"} == {*VERBS}
+    assert files - {"__init__"} == {verb.replace("-", "_") for verb in VERBS}
 
 
 BENCHMARKS = [name for name in discover.variants() if discover.describe_variant(name)["benchmark"] == name]

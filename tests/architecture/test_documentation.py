@@ -1,6 +1,7 @@
 """Documentation: its links lead somewhere, the site has every page, and commands are those of the program."""
 
 import importlib.util
+import json
 import re
 import tomllib
 
@@ -9,6 +10,7 @@ import yaml
 
 from tests.sandbox import ROOT
 from train_bench.cli.verbs import COMPOSING, EXAMPLES, FIRST_STEPS, VERBS
+from train_bench.plan import discover
 
 PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
@@ -147,3 +149,70 @@ def check_command(verb, words):
         for word in typed:
             if re.match(r"[a-z_.]+=", word) and not word.startswith("hydra"):
                 assert is_option(name_of(word)), word
+
+
+UNMEASURED = "Not yet measured on a GPU."
+MEASURED = re.compile(r"^Measured on an? [\w ]+ in \w+, [\d-]+: [^\n]+(?:\n[^\n]+)*", re.MULTILINE)
+TARGET = re.compile(r"\((\.\./\.\./docs/gpu/[\w-]+)\.md\)")
+MIDIS = {"bert_midi": "bert", "llama_midi": "llama31_8b"}
+"""Parts of gpu-check that run a reference to its target."""
+
+
+def gpu_figures():
+    """By reference, figures of the files of docs/gpu as a README spells them: samples/s, seconds to the target."""
+    figures = {}
+    for path in (ROOT / "docs" / "gpu").glob("*.json"):
+        content = json.loads(path.read_text())
+        for row in content["references"]:
+            figures.setdefault(row["name"], set()).add(
+                f"{row['ours']:,.1f} samples/s in steps of {row['batch']}"
+            )
+        for part in content["parts"]:
+            if part["name"] in MIDIS and part["status"] == "ok":
+                said = f"to its target in {60 * part['numbers']['minutes']:.1f} s"
+                figures.setdefault(MIDIS[part["name"]], set()).add(said)
+    return figures
+
+
+def wrong_gpu_line(text, figures):
+    """Reason why the text of a README does not have the line on GPUs that belongs to these figures; None if it has."""
+    measured = MEASURED.findall(text)
+    if len(measured) + text.splitlines().count(UNMEASURED) != 1:
+        return "has not exactly one line on GPUs"
+    if bool(measured) != bool(figures):
+        return "is at odds with docs/gpu"
+    if not measured:
+        return None
+    words = " ".join(measured[0].split())
+    if TARGET.search(words) is None:
+        return "links no page of docs/gpu"
+    return None if any(figure in words for figure in figures) else "has no figure of docs/gpu"
+
+
+@pytest.mark.parametrize("name", discover.references())
+def test_the_readme_of_a_reference_says_what_was_measured_on_which_gpu(name):
+    text = (ROOT / "references" / name / "README.md").read_text()
+    assert wrong_gpu_line(text, gpu_figures().get(name, set())) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "figures", "wrong"),
+    [
+        ("", set(), "has not exactly one line on GPUs"),
+        (f"{UNMEASURED}\n\n{UNMEASURED}", set(), "has not exactly one line on GPUs"),
+        (UNMEASURED, {"1.0 samples/s"}, "is at odds with docs/gpu"),
+        ("Measured on a Toy 1 in bf16, 2026-01-01: 1.0 samples/s", set(), "is at odds with docs/gpu"),
+        (
+            "Measured on a Toy 1 in bf16, 2026-01-01: 1.0 samples/s",
+            {"1.0 samples/s"},
+            "links no page of docs/gpu",
+        ),
+        (
+            "Measured on a Toy 1 in bf16, 2026-01-01: 2.0 samples/s ([f](../../docs/gpu/toy.md)).",
+            {"1.0 samples/s"},
+            "has no figure of docs/gpu",
+        ),
+    ],
+)
+def test_a_line_on_gpus_that_is_missing_or_made_up_is_found(text, figures, wrong):
+    assert wrong_gpu_line(text, figures) == wrong

@@ -14,10 +14,25 @@ KERNEL = (
     *("rules", "rcp", "package", "check", "report", "compare", "new"),
 )
 
-REMOVED = ("serving", "startup", "fleet", "equivalence", "profile dry_run", "store", "forecast", "exchange")
+REMOVED = (
+    "serving",
+    "startup",
+    "fleet",
+    "equivalence",
+    "profile dry_run gpu_check",
+    "store",
+    "forecast",
+    "exchange",
+)
 """Packages that are removed together, by spaces."""
 
-OWNERS = {"accept": "fleet", "startup": "startup", "export": "exchange", "forecast": "forecast"}
+OWNERS = {
+    "accept": "fleet",
+    "startup": "startup",
+    "export": "exchange",
+    "forecast": "forecast",
+    "gpu-check": "gpu_check",
+}
 """Verbs of an instrument, and its package."""
 
 WITHOUT = """

@@ -16,7 +16,7 @@ from train_bench.cli import completion, hydra_app, overrides, result_output
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import VALID, guarded, state
 from train_bench.cli.replaced_file import refuse_foreign
-from train_bench.cli.verbs import examples
+from train_bench.cli.verbs import examples, module_of
 from train_bench.core import files
 from train_bench.errors import RequestError
 from train_bench.plan import option_table
@@ -76,7 +76,7 @@ class OverrideParser(Parser):
 
     def format_help(self) -> str:
         """Examples, options of the verb, those of a campaign; with `--help-all` those of benchmarks and launchers."""
-        about = sys.modules[f"train_bench.cli.commands.{self.verb}"].__doc__ or ""
+        about = sys.modules[module_of(self.verb)].__doc__ or ""
         own = argparse.ArgumentParser.format_help(self).strip()
         parts = {
             heading: [(option.name, option.default, option.about) for option in listed]

@@ -86,7 +86,9 @@ def _printed(verb: str, arguments: Sequence[str]) -> str:
 
 def command(verb: str) -> Callable[[Sequence[str]], int]:
     """Function of a verb, from its arguments to an exit code."""
-    main: Callable[[Sequence[str]], int] = importlib.import_module(f"train_bench.cli.commands.{verb}").main
+    from train_bench.cli.verbs import module_of
+
+    main: Callable[[Sequence[str]], int] = importlib.import_module(module_of(verb)).main
     return main
 
 

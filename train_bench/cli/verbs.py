@@ -88,6 +88,11 @@ GROUPS: dict[str, tuple[Verb, ...]] = {
             "Profile a training step, with a bound and advice; PATH: of finished runs",
         ),
         Verb(
+            "gpu-check",
+            "[--minutes N]",
+            "Check a GPU in parts: peaks, runs, profiles, peers, memory; a file and a page to share",
+        ),
+        Verb(
             "startup",
             "CAMPAIGN",
             "Time starts with trained weights up to the first right answer, cold to warm; --synthetic SIZE",
@@ -176,6 +181,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "forecast": ("forecast benchmark=resnet_mini",),
     "profile": ("profile benchmark=resnet_mini", "profile benchmark=resnet_mini --bound", "profile demo"),
+    "gpu-check": ("gpu-check", "gpu-check --minutes 5 --only peaks,profile_bert"),
     "startup": ("startup kept", "startup --synthetic 10MB,100MB,1GB"),
     "accept": (
         "accept benchmark=resnet_midi n1 n2 n3 n4 output=/shared/fleet",
@@ -204,6 +210,11 @@ FIRST_STEPS = (
     "report demo --to demo.html",
     "run --help",
 )
+
+
+def module_of(verb: str) -> str:
+    """Module of a verb: the file of its name, `_` for `-`."""
+    return f"train_bench.cli.commands.{verb.replace('-', '_')}"
 
 
 def examples(verb: str) -> str:

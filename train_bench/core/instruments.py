@@ -6,7 +6,7 @@ import importlib
 
 INSTRUMENTS = frozenset(
     {
-        *("serving", "startup", "fleet", "equivalence", "profile"),
+        *("serving", "startup", "fleet", "equivalence", "profile", "gpu_check"),
         *("dry_run", "store", "forecast", "exchange"),
     }
 )

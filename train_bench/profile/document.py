@@ -98,7 +98,9 @@ def described(job: Job, ranks: Sequence[Raw]) -> dict[str, Any]:
         "overlap": first["overlap"],
         "memory": dict(first["memory"]),
         "peak": dict(first["peak"]),
-        "compute": _compute(flop, step_seconds, first["peak"], _data_sheet(job, first), padded=first["padded"]),
+        "compute": _compute(
+            flop, step_seconds, first["peak"], _data_sheet(job, first), padded=first["padded"]
+        ),
         "processor_use": _processor_use(first),
         "exports": dict(first["exports"]),
     }

@@ -68,7 +68,9 @@ def measure(job: Job, task: Task, parallel: Parallel) -> dict[str, Any]:
         "host": socket.gethostname(),
         "threads": torch.get_num_threads(),
         "device": parallel.device.type,
-        "accelerator": torch.cuda.get_device_name(parallel.device) if parallel.device.type == "cuda" else None,
+        "accelerator": torch.cuda.get_device_name(parallel.device)
+        if parallel.device.type == "cuda"
+        else None,
         "peak": asdict(rank_peak),
         "padded": "share" in inspect.signature(getattr(task, "synthetic", len)).parameters,
         "steps_of_window": rounds.steps_of_window,
