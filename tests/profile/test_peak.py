@@ -1,5 +1,7 @@
 """Peaks that are measured, and what moving bytes takes at them."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -63,6 +65,15 @@ def test_a_gpu_is_timed_by_events_around_many_calls_and_waited_for_once_each_tim
     monkeypatch.setattr(torch.cuda, "synchronize", gpu.synchronize)
     rate = peak.per_second(gpu.work, torch.device("cuda"))
     assert rate == pytest.approx(1 / gpu.SECONDS_OF_A_CALL)
+    assert gpu.calls > 100 * gpu.waits
+
+
+def test_another_accelerator_is_timed_by_the_host_around_many_calls(monkeypatch):
+    gpu = FakeGpu()
+    monkeypatch.setattr(torch.accelerator, "synchronize", gpu.synchronize)
+    monkeypatch.setattr(peak, "time", SimpleNamespace(perf_counter=lambda: gpu.clock))
+    rate = peak.per_second(gpu.work, torch.device("xpu"))
+    assert rate == pytest.approx(1 / gpu.SECONDS_OF_A_CALL, rel=0.2)
     assert gpu.calls > 100 * gpu.waits
 
 
