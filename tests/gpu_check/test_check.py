@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -142,6 +143,14 @@ def test_facts_of_the_machine_may_change_from_sitting_to_sitting(scripts):
     assert content()["machine"] == IDENTITY | {"shm_bytes": 1}
     _, found = ran()
     assert found["peaks"]["status"] == "ok"
+
+
+def test_programs_of_bench_find_their_neighbours_from_a_probe_of_a_checkout(scripts, monkeypatch):
+    changed = [replace(part, module=parts.CHECKOUT) for part in check.PARTS]
+    monkeypatch.setattr(check, "PARTS", tuple(changed))
+    scripts["facts"] = f"{sys.executable} -c \"import importlib.util as u; assert u.find_spec('planned')\""
+    _, found = ran("--only", "facts")
+    assert (found["facts"]["status"], found["facts"]["error"]) == ("ok", None)
 
 
 def test_the_file_is_whole_after_each_part(scripts):

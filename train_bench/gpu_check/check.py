@@ -23,7 +23,7 @@ from train_bench.core import files, git, software
 from train_bench.errors import LaunchError, RequestError
 from train_bench.gpu_check import parts as table
 from train_bench.gpu_check.page import page, verdicts
-from train_bench.gpu_check.parts import HERE, NAMES, PARTS, Part
+from train_bench.gpu_check.parts import CHECKOUT, HERE, NAMES, PARTS, Part
 from train_bench.gpu_check.probe import numbers_of
 from train_bench.judge.published import hardware
 from train_bench.launcher import Launch
@@ -191,8 +191,11 @@ def _limited(name: str, module: str, device: str, folder: Path, limit: float) ->
     """Exit code, output and errors of a probe. At its limit it is ended with all that it has started, and its code is
     None."""
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
-    path = os.pathsep.join(filter(None, (str(discover.ROOT), os.environ.get("PYTHONPATH"))))
-    launch = Launch(argv=probe_command(name, module, device, folder), env={"PYTHONPATH": path, MARK: mark})
+    variables = {MARK: mark}
+    if module == CHECKOUT:  # programs of bench/ import their neighbours, which PYTHONSAFEPATH hides
+        beside = (str(discover.ROOT), str(discover.ROOT / "bench"), os.environ.get("PYTHONPATH"))
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, beside))
+    launch = Launch(argv=probe_command(name, module, device, folder), env=variables)
     until = time.monotonic() + limit
     to = folder / "parts" / name
     try:

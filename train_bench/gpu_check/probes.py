@@ -221,7 +221,7 @@ def _profiled(variant: str) -> Callable[[Probe], None]:
         chosen = variant if probe.gpu else variant.replace("_midi", "_mini")
         output = probe.folder / f"profile_{chosen}"
         shutil.rmtree(output, ignore_errors=True)
-        few = ("--steps", "10" if probe.gpu else "2", "--rounds", "2" if probe.gpu else "1")
+        few = ("--steps", "10" if probe.gpu else "2", "--rounds", "2")
         words = (f"benchmark={chosen}", f"device={probe.device}", "precision=bf16", "seed=1")
         answer = run([*PROGRAM, "profile", *words, *few, f"output={output}"])
         path = output / "profile.json"
