@@ -19,10 +19,8 @@ mkdir -p "$folder"
 python3 -m train_bench gpu-check --minutes "$minutes" --output "$folder" "$@"
 code=$?
 cp "$folder"/gpu_check.json "$folder"/gpu_check.md "$out"
-for path in "$folder"/parts/profile_*/*/profile.json; do
-    [ -f "$path" ] && cp "$path" "$out/$(basename "$(dirname "$path")").json"
-done
-for path in "$folder"/parts/*_midi/*_midi/result_0.txt; do
-    [ -f "$path" ] && cp "$path" "$out/$(basename "$(dirname "$path")")_result_0.txt"
+for path in "$folder"/parts/*/profile/profile.json "$folder"/parts/*/run/result_0.txt; do
+    part=${path#"$folder"/parts/}
+    [ -f "$path" ] && cp "$path" "$out/${part%%/*}_$(basename "$path")"
 done
 exit $code

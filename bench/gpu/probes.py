@@ -1,7 +1,7 @@
 """Probes of `train-bench gpu-check` that take a checkout, one a process: tests marked gpu, steps against peers of
 `references.py`, waits and rates of `input_pipeline.py`, and what needs the internals of references.
 
-    python -m bench.gpu.probes NAME --device cuda --folder SCRATCH
+    python -m bench.gpu.probes PROBE --device cuda --folder SCRATCH
 """
 
 from __future__ import annotations

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from train_bench.cli.commands import gpu_check as verb
 from train_bench.core import git
-from train_bench.errors import LaunchError, RequestError
+from train_bench.errors import LaunchError, LogError, RequestError
 from train_bench.gpu_check import check, parts
 from train_bench.gpu_check.parts import NAMES, Part
+from train_bench.gpu_check.probe import Probe
 
 IDENTITY = {"device": "cpu", "accelerator": None, "processor": "Toy", "cores": 2, "torch": "2.10"}
 
@@ -22,11 +25,14 @@ IDENTITY = {"device": "cpu", "accelerator": None, "processor": "Toy", "cores": 2
 def scripts(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Shell scripts in place of the probes of three parts; each prints a figure."""
     names = ("facts", "peaks", "nccl")
-    made_parts = tuple(Part(name, "", 1, 60, device="cuda" if name == "nccl" else "any") for name in names)
+    devices = {"nccl": "cuda"}
+    made_parts = tuple(
+        Part(name=name, shows="", seconds=1, limit=60, device=devices.get(name, "any")) for name in names
+    )
     made = dict.fromkeys(names, "echo 'numbers {\"figure\": 1}'")
     made["identity"] = f"echo 'numbers {json.dumps(IDENTITY)}'"
     monkeypatch.setattr(check, "PARTS", made_parts)
-    monkeypatch.setattr(check, "probe_command", lambda name, *_: ("sh", "-c", made[name]))
+    monkeypatch.setattr(check, "probe_command", lambda part, *_: ("sh", "-c", made[part.name]))
     monkeypatch.setattr(git, "revision", lambda root: "a" * 40)
     return made
 
@@ -60,16 +66,23 @@ def test_parts_run_in_order_and_what_needs_a_gpu_is_not_tried_on_a_cpu(scripts, 
 
 
 def test_a_part_that_hangs_is_ended_with_all_that_it_started_and_the_next_one_runs(scripts, monkeypatch):
-    limited_to(1.0, "facts", monkeypatch)
-    here = Path.cwd()
-    scripts["facts"] += f"; setsid sleep 600 & echo $! > {here}/child; sleep 600"
+    """Its limit is over once its child, in a session of its own, has begun."""
+    limited_to(20.0, "facts", monkeypatch)
+    child = Path.cwd() / "child"
+    passing = SimpleNamespace(
+        monotonic=lambda: time.monotonic() + (50 if child.exists() else 0), monotonic_ns=time.monotonic_ns
+    )
+    monkeypatch.setattr(check, "time", passing)
+    began = f"import os, time; os.setsid(); open('{child}.new', 'w').write(str(os.getpid()))"
+    began += f"; os.rename('{child}.new', '{child}'); time.sleep(600)"
+    scripts["facts"] += f'; {sys.executable} -c "{began}" & sleep 600'
     code, found = ran()
     assert code == 1
-    assert (found["facts"]["status"], found["facts"]["error"]) == ("timeout", "ended after 1 s by its limit")
+    assert (found["facts"]["status"], found["facts"]["error"]) == ("timeout", "ended after 20 s by its limit")
     assert found["facts"]["numbers"] == {"figure": 1}
     assert found["peaks"]["status"] == "ok"
-    child = Path(f"/proc/{(here / 'child').read_text().strip()}/cmdline")
-    assert not child.exists() or not child.read_bytes()  # nobody has waited for a zombie yet
+    command = Path(f"/proc/{child.read_text()}/cmdline")
+    assert not command.exists() or not command.read_bytes()  # nobody has waited for a zombie yet
 
 
 def test_a_part_that_fails_says_so_and_the_next_one_runs(scripts, capsys):
@@ -100,8 +113,15 @@ def test_a_file_is_continued_with_what_was_not_tried_and_then_with_what_failed(s
 
 def test_a_part_that_the_budget_cut_off_is_the_first_of_the_next_sitting(scripts, monkeypatch):
     monkeypatch.setattr(check, "LEAST_SECONDS", 0.0)
-    scripts["facts"] += "; sleep 600"
-    _, found = ran("--minutes", "0.02")
+    limited_to(600.0, "facts", monkeypatch)
+    begun = Path.cwd() / "begun"
+    passing = SimpleNamespace(
+        monotonic=lambda: time.monotonic() + (50 if begun.exists() else 0), monotonic_ns=time.monotonic_ns
+    )
+    monkeypatch.setattr(check, "time", passing)
+    scripts["facts"] += f"; touch {begun}; sleep 600"
+    _, found = ran("--minutes", "0.5")
+    monkeypatch.setattr(check, "time", time)
     assert (found["facts"]["status"], found["facts"]["cut"]) == ("timeout", True)
     assert found["facts"]["error"].endswith("by the budget")
     order = Path.cwd() / "order"
@@ -137,6 +157,30 @@ def test_a_file_of_another_machine_or_revision_is_refused_and_stays(scripts, cha
     assert path.read_text() == before
 
 
+@pytest.mark.parametrize("change", [{"machine": []}, {"parts": [{"name": "facts"}]}, {"parts": 3}])
+def test_a_damaged_file_is_refused_in_a_sentence(scripts, change):
+    ran("--only", "facts")
+    Path("checked/gpu_check.json").write_text(json.dumps(content() | change))
+    with pytest.raises(LogError, match=r"gpu_check\.json has content of another type"):
+        check.check(check.Settings(folder=Path("checked")), lambda _: None)
+
+
+def test_a_probe_gets_the_benchmark_of_its_part_and_on_a_cpu_its_mini():
+    part = next(part for part in parts.PARTS if part.name == "profile_bert")
+    command = check.probe_command(part, "cpu", Path("out"))
+    assert command[1:4] == ("-m", "train_bench.gpu_check.probes", "profile")
+    assert command[4:] == (
+        "--device",
+        "cpu",
+        "--folder",
+        "out/parts/profile_bert",
+        "--benchmark",
+        "bert_midi",
+    )
+    assert Probe("cpu", Path(), "bert_midi").benchmark == "bert_mini"
+    assert Probe("cuda", Path(), "bert_midi").benchmark == "bert_midi"
+
+
 def test_facts_of_the_machine_may_change_from_sitting_to_sitting(scripts):
     scripts["facts"] = "echo 'numbers {\"shm_bytes\": 1}'"
     ran("--only", "facts")
@@ -146,7 +190,7 @@ def test_facts_of_the_machine_may_change_from_sitting_to_sitting(scripts):
 
 
 def test_programs_of_bench_find_their_neighbours_from_a_probe_of_a_checkout(scripts, monkeypatch):
-    changed = [replace(part, module=parts.CHECKOUT) for part in check.PARTS]
+    changed = [replace(part, checkout=True) for part in check.PARTS]
     monkeypatch.setattr(check, "PARTS", tuple(changed))
     scripts["facts"] = f"{sys.executable} -c \"import importlib.util as u; assert u.find_spec('planned')\""
     _, found = ran("--only", "facts")
@@ -231,7 +275,7 @@ def test_peaks_and_shares_of_a_comparison_follow_from_the_parts():
     ],
 )
 def test_a_part_says_why_it_is_not_tried_on_a_device(needs, device, reason):
-    assert Part("facts", "", 1, 1, device=needs).obstacle(device) == reason
+    assert Part(name="facts", shows="", seconds=1, limit=1, device=needs).obstacle(device) == reason
 
 
 def test_parts_of_a_checkout_are_not_tried_without_one(monkeypatch, tmp_path):
@@ -246,7 +290,7 @@ def test_every_part_has_its_probe_where_it_says():
     from train_bench.gpu_check import probes as installed
 
     for module, found in ((parts.HERE, installed), (parts.CHECKOUT, of_checkout)):
-        named = {part.name for part in parts.PARTS if part.module == module}
+        named = {part.probe or part.name for part in parts.PARTS if part.module == module}
         assert {*found.PROBES} - {"identity"} == named
     assert len({*NAMES}) == len(NAMES)
 
@@ -255,6 +299,6 @@ def test_the_page_of_documentation_has_the_table_of_the_parts():
     text = (parts.discover.ROOT / "docs" / "gpu" / "README.md").read_text()
     rows = [line for line in text.splitlines() if line.startswith("| `")][: len(NAMES)]
     for part, row in zip(parts.PARTS, rows, strict=True):
-        star = " *" if part.module == parts.CHECKOUT else ""
+        star = " *" if part.checkout else ""
         assert row.startswith(f"| `{part.name}`{star} | {part.shows}")
         assert row.endswith(f"| {part.seconds:g} |")

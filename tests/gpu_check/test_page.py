@@ -88,6 +88,21 @@ def test_the_page_names_what_was_not_tried_with_the_reason():
     assert "Not tried: nccl (needs a GPU), facts, " in text
 
 
+def test_figures_are_by_group_and_what_is_null_or_long_is_in_the_file_alone():
+    numbers = {
+        "step_ms": 76.7312,
+        "mfu": None,
+        "losses": [1.0] * 99,
+        "said": "x" * 200,
+        "shares": {"input": 0.5},
+    }
+    lines = page(content({"name": "profile_bert", "numbers": numbers})).splitlines()
+    figures = [line for line in lines if line.startswith("- ")]
+    assert figures == ["- shares: input 0.5", f"- step_ms 76.73, said {'x' * 160!r}"]
+    empty = page(content({"name": "profile_bert", "status": "failed", "numbers": {}}))
+    assert "\n\n\n" not in empty
+
+
 def test_lines_of_a_probe_are_put_together():
     lines = ('numbers {"a": 1, "references": [1]}', "else", 'numbers {"a": 2, "references": [2]}')
     assert numbers_of("\n".join(lines)) == {"a": 2, "references": [1, 2]}

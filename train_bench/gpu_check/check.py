@@ -23,7 +23,7 @@ from train_bench.core import files, git, software
 from train_bench.errors import LaunchError, RequestError
 from train_bench.gpu_check import parts as table
 from train_bench.gpu_check.page import page, verdicts
-from train_bench.gpu_check.parts import CHECKOUT, HERE, NAMES, PARTS, Part
+from train_bench.gpu_check.parts import NAMES, PARTS, Part
 from train_bench.gpu_check.probe import numbers_of
 from train_bench.judge.published import hardware
 from train_bench.launcher import Launch
@@ -46,8 +46,8 @@ LEAST_SECONDS = 10.0
 LEAST_SHARE = 0.8
 """Share of a part's usual seconds on a GPU below which it is not started."""
 
-IDENTITY_SECONDS = 300.0
-"""Most seconds that finding the device takes, the first import of torch included."""
+IDENTITY = Part(name="identity", shows="kind of machine", seconds=10, limit=300)
+"""Probe of the device. Its limit covers the first import of torch from a slow disk."""
 
 FAILED = ("failed", "timeout")
 
@@ -110,24 +110,32 @@ def _begun(settings: Settings) -> dict[str, Any]:
     if not path.is_file():
         return made
     found = files.read_object(path)
+    with files.valid_content(str(path)):
+        _refuse_other(path, found, made)
+        _pending(found, NAMES)
+        page(found)
+    return found
+
+
+def _refuse_other(path: Path, found: Mapping[str, Any], made: Mapping[str, Any]) -> None:
+    """Raises `RequestError` for a file of another version, revision or kind of machine."""
     advice = "Give another --output for a new file."
-    if found.get("version") != VERSION or not isinstance(found.get("parts"), list):
+    if found.get("version") != VERSION:
         raise RequestError(f"{path} is not a file of gpu-check {VERSION}. {advice}")
     for key in ("revision", "sources"):
-        if found.get(key) != made[key]:
+        if found[key] != made[key]:
             raise RequestError(
-                f"{path} was measured at {key} {found.get(key)}, and this is {made[key]}. {advice}"
+                f"{path} was measured at {key} {found[key]}, and this is {made[key]}. {advice}"
             )
-    for key, here in identity.items():
+    for key, here in made["machine"].items():
         if (there := found["machine"].get(key)) != here:
             raise RequestError(
                 f"{path} is of another machine: its {key} is {there}, and here it is {here}. {advice}"
             )
-    return found
 
 
 def _identity(settings: Settings) -> dict[str, Any]:
-    code, stdout, stderr = _limited("identity", HERE, settings.device, settings.folder, IDENTITY_SECONDS)
+    code, stdout, stderr = _limited(IDENTITY, settings.device, settings.folder, IDENTITY.limit)
     identity = numbers_of(stdout)
     if code != 0 or not identity:
         if "No module named 'torch'" in stderr:
@@ -167,7 +175,7 @@ def _run(part: Part, device: str, folder: Path, left: float) -> dict[str, Any]:
     """The record of a part, whose processes are all gone afterwards."""
     limit = min(part.limit, left)
     began = time.monotonic()
-    code, stdout, stderr = _limited(part.name, part.module, device, folder, limit)
+    code, stdout, stderr = _limited(part, device, folder, limit)
     seconds = round(time.monotonic() - began, 2)
     numbers = numbers_of(stdout)
     if code == 0:
@@ -182,22 +190,24 @@ def _run(part: Part, device: str, folder: Path, left: float) -> dict[str, Any]:
     return _record(part, "failed", error=f"exit code {code}: {' '.join(last)[:500]}", **values)
 
 
-def probe_command(name: str, module: str, device: str, folder: Path) -> tuple[str, ...]:
+def probe_command(part: Part, device: str, folder: Path) -> tuple[str, ...]:
     """The command of a probe."""
-    return (sys.executable, "-m", module, name, "--device", device, "--folder", str(folder / "parts" / name))
+    command = (sys.executable, "-m", part.module, part.probe or part.name, "--device", device)
+    trained = () if part.benchmark is None else ("--benchmark", part.benchmark)
+    return (*command, "--folder", str(folder / "parts" / part.name), *trained)
 
 
-def _limited(name: str, module: str, device: str, folder: Path, limit: float) -> tuple[int | None, str, str]:
+def _limited(part: Part, device: str, folder: Path, limit: float) -> tuple[int | None, str, str]:
     """Exit code, output and errors of a probe. At its limit it is ended with all that it has started, and its code is
     None."""
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
     variables = {MARK: mark}
-    if module == CHECKOUT:  # programs of bench/ import their neighbours, which PYTHONSAFEPATH hides
+    if part.checkout:  # programs of bench/ import their neighbours, which PYTHONSAFEPATH hides
         beside = (str(discover.ROOT), str(discover.ROOT / "bench"), os.environ.get("PYTHONPATH"))
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, beside))
-    launch = Launch(argv=probe_command(name, module, device, folder), env=variables)
+    launch = Launch(argv=probe_command(part, device, folder), env=variables)
     until = time.monotonic() + limit
-    to = folder / "parts" / name
+    to = folder / "parts" / part.name
     try:
         ended = process.carry_out(
             launch, to, lambda: "its limit" if time.monotonic() > until else None, name="probe"

@@ -71,8 +71,8 @@ def _lines(content: Raw) -> Iterator[str]:
         if found is not None and found["tried"] and part.name not in TABLED:
             yield ""
             yield f"**{part.name}** ({part.shows}): {found['status']}, {found['seconds']:.0f} s"
-            yield ""
-            yield from (f"- {line}" for line in _flat(found["numbers"]))
+            if lines := list(_flat(found["numbers"])):
+                yield from ("", *(f"- {line}" for line in lines))
     missing = [part.name for part in PARTS if part.name not in parts]
     skipped = [f"{part['name']} ({part['error']})" for part in parts.values() if not part["tried"]]
     if missing or skipped:
@@ -109,16 +109,16 @@ def _percent(share: float | None) -> str:
 
 
 def _flat(numbers: Raw, above: str = "") -> Iterator[str]:
-    """A line for each group of figures; long lists and texts are in the file alone."""
+    """A line for each group of figures. What is null, and long lists and texts, are in the file alone."""
     plain = {}
     for key, value in numbers.items():
-        if isinstance(value, Mapping) and key not in {"memory", "shares"}:
+        if isinstance(value, Mapping):
             yield from _flat(value, f"{above}{key}: ")
         elif isinstance(value, float):
             plain[key] = f"{value:.4g}"
         elif isinstance(value, str) and len(value) > LONGEST:
             plain[key] = repr(value[-LONGEST:])
-        elif key not in IN_THE_FILE_ALONE:
+        elif value is not None and key not in IN_THE_FILE_ALONE and len(str(value)) <= LONGEST:
             plain[key] = str(value)
     if plain:
         yield above + ", ".join(f"{key} {value}" for key, value in plain.items())

@@ -1,4 +1,5 @@
-"""Parts of `train-bench gpu-check` in order of value, and the expected range of their figures (`expected.yaml`)."""
+"""Parts of `train-bench gpu-check` in order of value (`parts.yaml`), and expected ranges of their figures
+(`expected.yaml`)."""
 
 from __future__ import annotations
 
@@ -20,18 +21,23 @@ TRAINS_ON = ("cpu", "cuda")
 """Types of devices that runs are started on; a GPU of AMD is `cuda` for torch, too."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A part: its name, which is also that of its probe, what it shows, its usual seconds on a GPU, the seconds after
-    which it is ended, the module of its probe, and its devices: `gpu` (any accelerator), `cuda`, `trains` (where runs
-    are started) or `any`."""
+    """A part: what `parts.yaml` says of its fields."""
 
     name: str
     shows: str
     seconds: float
     limit: float
-    module: str = HERE
     device: str = "trains"
+    checkout: bool = False
+    probe: str | None = None
+    benchmark: str | None = None
+
+    @property
+    def module(self) -> str:
+        """Module of its probe."""
+        return CHECKOUT if self.checkout else HERE
 
     def obstacle(self, device: str) -> str | None:
         """Reason not to try this part on a type of device; None without one."""
@@ -41,7 +47,7 @@ class Part:
             return f"needs CUDA, and the device is {device}"
         if self.device == "trains" and device not in TRAINS_ON:
             return f"runs train on {' and '.join(TRAINS_ON)}, and the device is {device}"
-        if self.module == CHECKOUT and not is_checkout():
+        if self.checkout and not is_checkout():
             return "needs a checkout of train_bench with the extra dev"
         return None
 
@@ -51,40 +57,12 @@ def is_checkout() -> bool:
     return (discover.ROOT / "bench" / "gpu" / "probes.py").is_file()
 
 
-PARTS = (
-    Part("facts", "accelerator, driver, versions, cores, quota, shared memory", 8, 60, device="any"),
-    Part("peaks", "matrix products by precision, memory, host link", 20, 90, device="any"),
-    Part("gpu_tests", "the tests marked gpu", 45, 150, CHECKOUT, "cuda"),
-    Part("bert_midi", "a run to the target in bf16, with energy", 70, 150),
-    Part("llama_midi", "a run of a decoder to the target in bf16, with energy", 50, 150),
-    Part("profile_llama", "where a step of llama31_8b_midi goes in bf16", 80, 160),
-    Part("profile_bert", "where a step of bert_midi goes in bf16", 80, 160),
-    Part("profile_resnet", "where a step of resnet_midi goes in bf16", 65, 140),
-    Part("references", "steps of four references against peers in bf16, at GPU batches", 120, 240, CHECKOUT),
-    Part("waits", "share of the timed window that waits for data, minis", 60, 150, CHECKOUT),
-    Part("loader", "images per second of ResNet's loader on JPEGs", 20, 90, CHECKOUT),
-    Part("compile", "a run of the compiled model", 60, 150),
-    Part("precisions", "runs of resnet_midi in every precision", 120, 300),
-    Part("repeatable", "two equal runs, bit by bit", 50, 150, CHECKOUT),
-    Part("memory", "peak memory of a full-width step against `plan --dry`", 70, 140, CHECKOUT),
-    Part("convolutions", "ResNet-50 in bf16 by cudnn.benchmark and memory format", 40, 120, CHECKOUT),
-    Part("graph", "a whole step as a CUDA graph against eager", 15, 60, CHECKOUT, "cuda"),
-    Part("nccl", "a process group of one rank over NCCL", 10, 60, device="cuda"),
-    Part(
-        "two_ranks", "DDP, FSDP2 and tensor parallelism of two ranks on one device by Gloo", 57, 150, CHECKOUT
-    ),
-    Part("messages", "messages on exhausted memory and on a stopped rank", 50, 150),
-    Part(
-        "sparse",
-        "sparse optimizers: dlrm_dcnv2 at 32,768 samples, tables of a million rows",
-        20,
-        90,
-        CHECKOUT,
-    ),
-    Part("record", "epochs of a CIFAR-sized network, data on the GPU, captured step", 20, 60, device="gpu"),
-    Part("clock", "the barrier before run_start waits for the device", 8, 60, CHECKOUT, "cuda"),
-    Part("other_references", "steps of the other references against peers in bf16", 110, 240, CHECKOUT),
-)
+def _rows(file: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name(file).read_text(encoding="utf-8"))
+    return rows
+
+
+PARTS = tuple(Part(**row) for row in _rows("parts.yaml"))
 
 NAMES = tuple(part.name for part in PARTS)
 
@@ -105,8 +83,7 @@ class Expected:
 @cache
 def expected() -> tuple[Expected, ...]:
     """All ranges of `expected.yaml`."""
-    rows = yaml.safe_load(Path(__file__).with_name("expected.yaml").read_text(encoding="utf-8"))
-    return tuple(Expected(**row) for row in rows)
+    return tuple(Expected(**row) for row in _rows("expected.yaml"))
 
 
 def expectations(accelerator: str | None) -> Iterator[Expected]:

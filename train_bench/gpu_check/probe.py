@@ -31,10 +31,11 @@ LISTS = ("references", "failures")
 
 
 class Probe:
-    """Device and scratch folder of a probe, and its output."""
+    """Device, scratch folder and benchmark of a probe, and its output."""
 
-    def __init__(self, device: str, folder: Path) -> None:
+    def __init__(self, device: str, folder: Path, benchmark: str = "") -> None:
         self.device, self.folder = device, folder
+        self.benchmark = benchmark if device != "cpu" else benchmark.replace("_midi", "_mini")
         self.gpu, self.cuda = device != "cpu", device == "cuda"
         self.faults = 0
 
@@ -97,11 +98,12 @@ def numbers_of(stdout: str) -> dict[str, Any]:
 def main(probes: Mapping[str, Callable[[Probe], None]]) -> None:
     """Run the probe that the arguments name."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", choices=probes)
+    parser.add_argument("probe", choices=probes)
     parser.add_argument("--device", required=True)
     parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--benchmark", default="")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    probe = Probe(given.device, given.folder.resolve())
-    probes[given.name](probe)
+    probe = Probe(given.device, given.folder.resolve(), given.benchmark)
+    probes[given.probe](probe)
     sys.exit(bool(probe.faults))

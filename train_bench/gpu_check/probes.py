@@ -1,6 +1,6 @@
 """Probes of `train-bench gpu-check` that any installation has, one a process:
 
-python -m train_bench.gpu_check.probes NAME --device cuda --folder SCRATCH
+python -m train_bench.gpu_check.probes PROBE --device cuda --folder SCRATCH [--benchmark VARIANT]
 """
 
 from __future__ import annotations
@@ -152,61 +152,55 @@ def _triad(one: Any, other: Any, into: Any) -> Callable[[], object]:
     return lambda: torch.add(one, other, alpha=3.0, out=into)
 
 
-def train(probe: Probe, variant: str, *words: str, name: str | None = None) -> dict[str, Any]:
-    """One run of a campaign, on a CPU of the mini variant and for some seconds: figures of its entry."""
-    label = name or variant
-    output, to = probe.folder / label, probe.folder / f"{label}.json"
+def train(probe: Probe, benchmark: str, *words: str, name: str = "run") -> dict[str, Any]:
+    """One run of a campaign, on a CPU for some seconds: figures of its entry."""
+    output, to = probe.folder / name, probe.folder / f"{name}.json"
     shutil.rmtree(output, ignore_errors=True)
     to.unlink(missing_ok=True)
     if not probe.gpu:
-        variant, words = variant.replace("_midi", "_mini"), (*words, f"max_minutes={MINUTES_ON_A_CPU}")
+        words = (*words, f"max_minutes={MINUTES_ON_A_CPU}")
     fixed = (f"device={probe.device}", "runs=1", "seed=1", f"output={output}")
     began = time.perf_counter()
-    answer = run([*PROGRAM, "run", f"benchmark={variant}", *fixed, *words, "--to", to])
+    answer = run([*PROGRAM, "run", f"benchmark={benchmark}", *fixed, *words, "--to", to])
     numbers: dict[str, Any] = {"wall_seconds": time.perf_counter() - began, "exit_code": answer.returncode}
     if not to.is_file():
         probe.fault(
-            f"{label}: train-bench run ended with {answer.returncode} and without a score.",
+            f"{benchmark}: train-bench run ended with {answer.returncode} and without a score.",
             answer.stdout + answer.stderr,
         )
         return numbers
     (entry,) = json.loads(to.read_text())["entries"]
     (found,) = entry["runs"]
-    wanted = ("status", "minutes", "quality", "samples", "samples_per_second", "peak_memory")
-    numbers |= {key: found.get(key) for key in wanted}
+    wanted = ("status", "minutes", "quality", "samples", "samples_per_second")
+    numbers |= {key: found.get(key) for key in (*wanted, "peak_host_bytes", "peak_device_bytes")}
     numbers |= {key: entry.get(key) for key in ("target", "energy", "energy_reason", "reasons")}
     joules = (entry.get("energy") or {}).get("joules")
     if joules and found["samples"]:
         numbers["joules_per_sample"] = joules / found["samples"]
     if probe.gpu and found["status"] != "success":
         probe.fault(
-            f"{label}: the run ended as {found['status']} at quality {found['quality']}.",
+            f"{benchmark}: the run ended as {found['status']} at quality {found['quality']}.",
             answer.stdout + answer.stderr,
         )
     return numbers
 
 
-def bert_midi(probe: Probe) -> None:
+def one_run(probe: Probe) -> None:
     """A run to the target in bf16, with energy."""
-    probe.say(**train(probe, "bert_midi", "precision=bf16", "energy=auto"))
+    probe.say(**train(probe, probe.benchmark, "precision=bf16", "energy=auto"))
 
 
-def llama_midi(probe: Probe) -> None:
-    """A run of a decoder to the target in bf16, with energy."""
-    probe.say(**train(probe, "llama31_8b_midi", "precision=bf16", "energy=auto"))
-
-
-def compile_midi(probe: Probe) -> None:
+def compiled(probe: Probe) -> None:
     """A run of the compiled model."""
     words = ("benchmark.compile=true", *(("precision=bf16",) if probe.gpu else ()))
-    probe.say(**train(probe, "bert_midi", *words, name="compiled"))
+    probe.say(**train(probe, probe.benchmark, *words))
 
 
 def precisions(probe: Probe) -> None:
     """Runs of ResNet from one seed in each precision, and the largest ratio of samples to the target."""
     samples = []
     for precision in ("bf16", "fp16", "tf32", "fp32") if probe.gpu else ("bf16", "fp32"):
-        found = train(probe, "resnet_midi", f"precision={precision}", name=f"resnet_{precision}")
+        found = train(probe, probe.benchmark, f"precision={precision}", name=precision)
         probe.say(**{precision: found})
         if found.get("status") == "success":
             samples.append(found["samples"])
@@ -214,23 +208,18 @@ def precisions(probe: Probe) -> None:
         probe.say(largest_samples_ratio=max(samples) / min(samples))
 
 
-def _profiled(variant: str) -> Callable[[Probe], None]:
-    """Profile of a variant in bf16."""
-
-    def profile(probe: Probe) -> None:
-        chosen = variant if probe.gpu else variant.replace("_midi", "_mini")
-        output = probe.folder / f"profile_{chosen}"
-        shutil.rmtree(output, ignore_errors=True)
-        few = ("--steps", "10" if probe.gpu else "2", "--rounds", "2")
-        words = (f"benchmark={chosen}", f"device={probe.device}", "precision=bf16", "seed=1")
-        answer = run([*PROGRAM, "profile", *words, *few, f"output={output}"])
-        path = output / "profile.json"
-        if not path.is_file():
-            probe.fault(f"train-bench profile ended with {answer.returncode}.", answer.stdout + answer.stderr)
-            return
-        probe.say(**_figures(json.loads(path.read_text())))
-
-    return profile
+def profile(probe: Probe) -> None:
+    """Profile of a step in bf16."""
+    output = probe.folder / "profile"
+    shutil.rmtree(output, ignore_errors=True)
+    few = ("--steps", "10" if probe.gpu else "2", "--rounds", "2")
+    words = (f"benchmark={probe.benchmark}", f"device={probe.device}", "precision=bf16", "seed=1")
+    answer = run([*PROGRAM, "profile", *words, *few, f"output={output}"])
+    path = output / "profile.json"
+    if not path.is_file():
+        probe.fault(f"train-bench profile ended with {answer.returncode}.", answer.stdout + answer.stderr)
+        return
+    probe.say(**_figures(json.loads(path.read_text())))
 
 
 def _figures(content: dict[str, Any]) -> dict[str, Any]:
@@ -291,7 +280,7 @@ def messages(probe: Probe) -> None:
         large = ("benchmark.hyperparameters.global_batch_size=65536", "device=cuda", "precision=bf16")
         output = probe.folder / "too_large"
         shutil.rmtree(output, ignore_errors=True)
-        answer = run([*PROGRAM, "run", "benchmark=bert_midi", *large, "runs=1", f"output={output}"])
+        answer = run([*PROGRAM, "run", f"benchmark={probe.benchmark}", *large, "runs=1", f"output={output}"])
         said = (answer.stdout + answer.stderr)[-1200:]
         probe.say(out_of_memory={"exit_code": answer.returncode, "said": said})
         if answer.returncode == 0:
@@ -309,7 +298,7 @@ def _stopped_rank(probe: Probe) -> dict[str, Any]:
     words = (f"device={probe.device}", "runs=1", "seed=1", f"output={output}", "stall_limit_seconds=8")
     began = time.perf_counter()
     running = subprocess.Popen(
-        [*PROGRAM, "run", "benchmark=bert_mini", *words],
+        [*PROGRAM, "run", f"benchmark={probe.benchmark.replace('_midi', '_mini')}", *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -402,7 +391,7 @@ def _cifar_step(probe: Probe, batch: int, total: int) -> Callable[[], object]:
     torch.manual_seed(1)
     images = torch.randint(0, 256, (total, 3, 36, 36), dtype=torch.uint8, device=device)
     labels = torch.randint(0, 10, (total,), device=device)
-    model = nn.Sequential(*_cifar_layers()).to(device, memory_format=torch.channels_last)
+    model = nn.Sequential(*_cifar_layers()).to(device).to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True)
     corner = torch.arange(32, device=device)
 
@@ -422,7 +411,7 @@ def _cifar_step(probe: Probe, batch: int, total: int) -> Callable[[], object]:
             loss = nn.functional.cross_entropy(model(inputs).float(), labels[chosen], label_smoothing=0.2)
         loss.backward()
         optimizer.step()
-        return loss
+        return loss.detach()
 
     return step
 
@@ -443,12 +432,9 @@ PROBES: dict[str, Callable[[Probe], None]] = {
     "identity": identity,
     "facts": facts,
     "peaks": peaks,
-    "bert_midi": bert_midi,
-    "llama_midi": llama_midi,
-    "profile_llama": _profiled("llama31_8b_midi"),
-    "profile_bert": _profiled("bert_midi"),
-    "profile_resnet": _profiled("resnet_midi"),
-    "compile": compile_midi,
+    "run": one_run,
+    "profile": profile,
+    "compiled": compiled,
     "precisions": precisions,
     "nccl": nccl,
     "messages": messages,

@@ -98,14 +98,11 @@ def per_second(work: Callable[[], object], device: torch.device) -> float:
 def _queued_per_second(work: Callable[[], object], device: torch.device) -> float:
     """Rate of an accelerator over many calls, which wait in its queue: neither launches nor the host's waiting
     count."""
-    calls, fastest = 1, float("inf")
-    for repetition in range(1 + REPETITIONS):
-        seconds = _seconds(work, calls, device) / calls
-        if repetition == 0:  # of one call, for the number of calls
-            calls = max(1, min(CALLS, round(SECONDS / REPETITIONS / max(seconds, 1e-9))))
-        else:
-            fastest = min(fastest, seconds)
-    return 1 / fastest
+    calls, taken = 1, _seconds(work, 1, device)
+    while taken < SECONDS / REPETITIONS and calls < CALLS:
+        calls = min(CALLS, 4 * calls)
+        taken = _seconds(work, calls, device)
+    return calls / min(_seconds(work, calls, device) for _ in range(REPETITIONS))
 
 
 def _seconds(work: Callable[[], object], calls: int, device: torch.device) -> float:
@@ -124,4 +121,4 @@ def _seconds(work: Callable[[], object], calls: int, device: torch.device) -> fl
         work()
     ended.record()
     torch.cuda.synchronize(device)
-    return began.elapsed_time(ended) / 1000
+    return float(began.elapsed_time(ended)) / 1000
