@@ -81,8 +81,6 @@ def facts(probe: Probe) -> None:
         kernel=described["kernel"],
         packages=described["packages"],
     )
-    if probe.gpu and not probe.cuda:
-        probe.say(gpu_memory_bytes=torch.accelerator.get_memory_info()[1])
     if not probe.cuda:
         return
     properties = torch.cuda.get_device_properties(0)
