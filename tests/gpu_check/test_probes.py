@@ -34,9 +34,9 @@ def test_an_accelerator_that_is_not_there_is_a_fault(capsys, monkeypatch):
 def test_a_step_of_the_record_trains_on_images_that_are_cropped_on_the_device():
     losses = [float(probes._cifar_step(Probe("cpu", Path()), 8, 16)()) for _ in range(2)]
     assert losses[0] == losses[1], "one seed"
-    step = probes._cifar_step(Probe("cpu", Path()), 8, 8)
+    step = probes._cifar_step(Probe("cpu", Path()), 8, 1)  # crops of one image
     several = [float(step()) for _ in range(6)]
-    assert min(several[1:]) < several[0]
+    assert min(several[1:]) < 0.8 * several[0]
 
 
 class Ended:

@@ -390,7 +390,7 @@ def _cifar_step(probe: Probe, batch: int, total: int) -> Callable[[], object]:
     images = torch.randint(0, 256, (total, 3, 36, 36), dtype=torch.uint8, device=device)
     labels = torch.randint(0, 10, (total,), device=device)
     model = nn.Sequential(*_cifar_layers()).to(device).to(memory_format=torch.channels_last)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, nesterov=True)
     corner = torch.arange(32, device=device)
 
     def step() -> object:
