@@ -164,7 +164,7 @@ def test_several_paths_are_judged_as_one_tree_and_none_twice(here):
 def test_an_exit_code_comes_with_its_sentence(here, words):
     answer = typed(*words)
     assert answer.returncode == 1
-    assert "result(s) are not valid." in answer.stderr
+    assert "result(s) are incomplete." in answer.stderr
 
 
 def test_the_list_names_served_weights_which_are_not_judged(here):

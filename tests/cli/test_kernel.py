@@ -129,6 +129,6 @@ def test_campaigns_are_run_judged_compared_and_shown_without_an_instrument(packa
     said, codes = without(packages, CAMPAIGNS, tmp_path)
     assert codes == CODES, said
     assert SAID.get(packages, "") in " ".join(said.split())  # a terminal wraps it
-    assert "NOT VALID: Incomplete: 3 of 5 runs" in said
+    assert "INCOMPLETE: 3 of 5 runs" in said
     for name in ("one/score.json", "one/report.html", "page.html", "submission"):
         assert (tmp_path / name).exists(), name

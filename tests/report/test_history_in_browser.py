@@ -98,11 +98,11 @@ def test_a_line_joins_what_is_valid_and_marks_the_rest(visit, nights):
     drawn = names(seen, "scores")
     by_ranks = {ranks: [one for one in drawn if f"{ranks} rank(s)" in one[0]] for ranks in (2, 4)}
     assert [one[1:] for one in by_ranks[2]] == [["lines+markers", 2], ["markers", 1], ["markers", 1]]
-    assert [one[0].rpartition(": ")[2] for one in by_ranks[2][1:]] == ["COPY", "NOT VALID, without a score"]
+    assert [one[0].rpartition(": ")[2] for one in by_ranks[2][1:]] == ["COPY", "INCOMPLETE, without a score"]
     assert [one[1:] for one in by_ranks[4]] == [["lines+markers", 1]]
     rows = seen.page.locator("#results tbody tr")
     assert rows.count() == 5
-    assert rows.filter(has_text="Incomplete: 2 of 5 runs.").locator(".badge").inner_text() == "NOT VALID"
+    assert rows.filter(has_text="Incomplete: 2 of 5 runs.").locator(".badge").inner_text() == "INCOMPLETE"
 
 
 def test_scores_are_on_a_logarithmic_axis_and_what_has_none_above_0_is_at_its_border(visit, store, tmp_path):

@@ -13,6 +13,7 @@ from train_bench.core import files
 from train_bench.core.finite_number import finite_number
 from train_bench.core.job import jobs_of
 from train_bench.judge.locate import RESULT
+from train_bench.judge.state import INCOMPLETE, state_of
 
 MOST_MINUTES = 1e9
 """Minutes of a score that may be shown; a third-party file may state any."""
@@ -28,7 +29,8 @@ SERVED = ("*/serving.json", "*/*/serving.json", "results/*/*/serving.json")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
     """A campaign by its files. `number` counts from the oldest, 1; `valid` and `score_minutes` are those of its
-    `score.json`, None without one, and where runs are missing or logs have other digests than it names."""
+    `score.json`, None without one, and where runs are missing or logs have other digests than it names. `state` is
+    that of the result; without a score, `incomplete` if runs are missing, else None."""
 
     folder: Path
     created: str
@@ -36,6 +38,7 @@ class Listed:
     runs: int
     finished: int
     valid: bool | None = None
+    state: str | None = None
     score_minutes: float | None = None
     number: int | None = None
 
@@ -69,14 +72,19 @@ def describe_campaign(folder: Path, *, verdict: bool = True) -> Listed | None:
     runs = len(jobs)
     score = files.read_object(folder / "score.json") if verdict else {}
     score = score if _is_of_these_logs(score, folder, runs) else {}
-    valid = score.get("valid")
+    valid, reasons = score.get("valid"), score.get("reasons")
+    finished = sum((folder / f"result_{index}.txt").is_file() for index in range(runs))
+    state = INCOMPLETE if finished < runs else None
+    if isinstance(valid, bool):
+        state = state_of(valid, reasons if isinstance(reasons, list) else ())
     return Listed(
         folder=folder,
         created=created,
         benchmark=benchmark,
         runs=runs,
-        finished=sum((folder / f"result_{index}.txt").is_file() for index in range(runs)),
+        finished=finished,
         valid=valid if isinstance(valid, bool) else None,
+        state=state,
         score_minutes=_minutes(score.get("score_minutes")),
     )
 

@@ -16,6 +16,7 @@ from train_bench.judge.entry import Judgement, judge_entry
 from train_bench.judge.locate import Entries
 from train_bench.judge.published import published_entries
 from train_bench.judge.published.published_entries import Entry
+from train_bench.judge.state import INCOMPLETE, NOT_VALID
 from train_bench.judge.tree import Judged, judge_found
 from train_bench.plan import definition, discover
 
@@ -96,6 +97,12 @@ def exit_code(judged: Judged, *, stated: bool) -> int:
         return VALID
     if stated:
         return INVALID
-    wrong = sum(not entry.score.valid for entry in judged.entries)
-    unjudged = f", and {len(judged.unjudged)} cannot be judged" if judged.unjudged else ""
-    return state(INVALID, f"{wrong} of {len(judged.entries)} result(s) are not valid{unjudged}.")
+    missing = sum(entry.score.state == INCOMPLETE for entry in judged.entries)
+    wrong = sum(not entry.score.valid for entry in judged.entries) - missing
+    counts = [
+        f"{count} of {len(judged.entries)} result(s) are {what}"
+        for count, what in ((wrong, NOT_VALID), (missing, INCOMPLETE))
+        if count
+    ]
+    unjudged = [f"{len(judged.unjudged)} cannot be judged"] if judged.unjudged else []
+    return state(INVALID, f"{', and '.join((*counts, *unjudged))}.")

@@ -15,6 +15,7 @@ from typing import Any
 
 from train_bench.cli import exit_codes
 from train_bench.core import files
+from train_bench.judge.state import INCOMPLETE, state_of
 from train_bench.observers.terminal import SWEEP_JOB
 from train_bench.plan import discover, process
 from train_bench.plan.option import with_folder
@@ -71,9 +72,9 @@ def _reached(job: Mapping[str, Any]) -> bool:
     takes."""
     if job["exit_code"] != 1 or job["score"] is None:
         return bool(job["exit_code"] == 0)
-    runs, incomplete = job["score"]["runs"], len(job["score"]["runs"]) < job["score"]["runs_required"]
+    runs, state = job["score"]["runs"], state_of(job["score"]["valid"], job["score"]["reasons"])
     good = len(runs) == job["runs"] and all(run["converged"] and run["compliant"] for run in runs)
-    return incomplete and good and len(job["score"]["reasons"]) == 1
+    return state == INCOMPLETE and good
 
 
 def outcomes(folder: Path) -> list[dict[str, Any]]:

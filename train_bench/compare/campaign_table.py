@@ -36,6 +36,7 @@ class Row:
     began: str | None
     minutes: float | None
     valid: bool | None
+    state: str
     verdict: str
     failed: int = 0
     disturbed: str | None = None
@@ -61,6 +62,7 @@ class Row:
             "began": self.began,
             "minutes": self.minutes,
             "valid": self.valid,
+            "state": self.state,
             "differences": None
             if self.differences is None
             else [difference.as_json() for difference in self.differences],
@@ -120,6 +122,7 @@ def _alone(at: int, name: str, judged: Judgement) -> Row:
         began=began(judged),
         minutes=math.exp(statistics.fmean(logs)) if logs else None,
         valid=judged.score.valid,
+        state=judged.score.state,
         verdict=NOT_COMPARED,
         failed=len(comparison.failures(judged.score)),
         disturbed=judged.score.disturbed,

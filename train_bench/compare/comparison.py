@@ -29,6 +29,7 @@ from train_bench.compare.verdict import FAILURES, UNDECIDED, Outcomes, Verdict, 
 from train_bench.errors import RequestError
 from train_bench.judge.entry import Judgement
 from train_bench.judge.score import Score, ScoredRun
+from train_bench.judge.state import state_of
 from train_bench.judge.statistics import ALPHA, student_probability, student_quantile
 from train_bench.logs.record import DIED, TOO_SHORT_TO_TELL
 
@@ -92,6 +93,7 @@ class Side:
     rcp_factor: float | None
     score_minutes: float | None
     valid: bool
+    state: str
     disturbed: str | None = None
     too_short_to_tell: int = 0
     one_seed: int | None = None
@@ -439,6 +441,7 @@ def _side(name: str, score: Score, runs: Sequence[ScoredRun], logs: Sequence[flo
         else None,
         score_minutes=score.score_minutes,
         valid=bool(score.valid),
+        state=state_of(score.valid, score.reasons),
         disturbed=score.disturbed,
         too_short_to_tell=sum(
             run.processor_lost is None and (run.minutes or 0) * 60 < TOO_SHORT_TO_TELL for run in runs

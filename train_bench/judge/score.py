@@ -20,6 +20,7 @@ from train_bench.judge.null_reasons import add_null_reasons
 from train_bench.judge.official.official_verdict import OfficialVerdict
 from train_bench.judge.patterns import time_copies
 from train_bench.judge.rcp import FAIL, MISSING, PASS, RcpVerdict
+from train_bench.judge.state import MISSING_RUNS, state_of
 from train_bench.judge.statistics import olympic_interval, olympic_mean, relative_half_width
 from train_bench.logs.log import NO_CONTENT
 from train_bench.logs.record import RunRecord
@@ -138,9 +139,14 @@ class Score:
     warnings: tuple[str, ...]
     official_verdict: OfficialVerdict
 
+    @property
+    def state(self) -> str:
+        """`valid`, `not valid` or `incomplete`; of a single log that breaks no rule, `no result`."""
+        return state_of(self.valid, self.reasons)
+
     def as_json(self) -> dict[str, Any]:
         """Plain data for strict JSON, with the reasons for values that are null."""
-        return add_null_reasons(asdict(self))
+        return add_null_reasons(asdict(self) | {"state": self.state})
 
 
 def window_of(records: Sequence[RunRecord], times: Sequence[float], rules: BenchmarkRules) -> list[int]:
@@ -375,8 +381,7 @@ def _reasons(
     reasons = []
     required = max(rules.runs, origin.declared_runs or 0)
     if in_all < required and not origin.alone:
-        reasons.append(f"Incomplete: {in_all} of {required} runs.")
-        reasons += origin.batch
+        reasons.append(" ".join((f"{MISSING_RUNS}{in_all} of {required} runs.", *origin.batch)))
     elif len(records) > rules.runs and origin.scaling != "weak":
         reasons.append(
             f"There are {len(records)} runs; {rules.ruleset} takes exactly {rules.runs}, or the median "

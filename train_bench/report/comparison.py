@@ -18,6 +18,7 @@ from train_bench.compare.design import ALTERNATED, HISTORY, NOT_ALTERNATED, UNKN
 from train_bench.compare.verdict import DRIFT, FAILURES, FASTER, LESS_OFTEN, MORE_OFTEN, SLOWER
 from train_bench.core.digits import distinct, significant
 from train_bench.core.escape import plain
+from train_bench.judge.state import INCOMPLETE, NO_RESULT, NOT_VALID
 from train_bench.report.console import BreakableText, print_line
 
 HEADINGS = ("", "date", "mean, min", "ratio", "95 % interval", "verdict")
@@ -164,9 +165,10 @@ def below(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"{row['label']}: {row['reason']}"
         for same in row["same_logs"]:
             yield f"{row['label']} has {same['logs']} log(s) that are identical with logs of {same['label']}."
-    invalid = [row["label"] for row in rows if not row["valid"]]
-    if invalid:
-        yield f"Not valid: {', '.join(invalid)}; `train-bench judge` lists the reasons."
+    for state in (NOT_VALID, INCOMPLETE, NO_RESULT):
+        labels = [row["label"] for row in rows if row["state"] == state]
+        if labels:
+            yield f"{state.capitalize()}: {', '.join(labels)}; `train-bench judge` lists the reasons."
 
 
 def ratio_in_words(ratio: Mapping[str, float] | None) -> tuple[str, str]:
@@ -342,7 +344,7 @@ def explanation(compared: Mapping[str, Any]) -> list[str]:
         if side["disturbed"]:
             lines.append(f"{side['label']}: {side['disturbed']}")
         if not side["valid"]:
-            lines.append(f"{side['label']} is not a valid result; `train-bench judge` lists the reasons.")
+            lines.append(f"{side['label']} is {side['state']}; `train-bench judge` lists the reasons.")
     return lines
 
 

@@ -18,9 +18,13 @@ from rich.text import Text
 
 from train_bench.core.escape import plain
 from train_bench.errors import OutputClosed
+from train_bench.judge.state import INCOMPLETE, VALID
 
 UNBOUNDED = 10_000
 """Columns of a console whose lines are never wrapped."""
+
+STYLES = {"VALID": "green", "INCOMPLETE": "yellow", "NOT VALID": "bold red"}
+"""Styles of verdicts on a terminal."""
 
 WORD = re.compile(r"\s*\S+\s*")
 PIECE = re.compile(r".*?[/_-]+|.+", re.DOTALL)
@@ -105,6 +109,11 @@ def make_console() -> Console:
     return made if bounded else PlainConsole(width=UNBOUNDED)
 
 
+def coloured(state: str) -> Text:
+    """State of a result in its colour; in capitals if it is neither valid nor incomplete."""
+    return Text(state if state in (VALID, INCOMPLETE) else state.upper(), style=STYLES.get(state.upper(), ""))
+
+
 def is_piped_to_terminal() -> bool:
     """True if standard output is a pipe of a command that was typed on a terminal."""
     try:
@@ -117,9 +126,7 @@ def print_line(console: Console, text: str, *, column: int | None = None) -> Non
     """A sentence, wrapped at words; a verdict has its colour on a terminal. Paths are not broken, to be copied. Further
     lines begin at `column`, by default where the first does."""
     verdict = text.removeprefix("  ")
-    style = (
-        "green" if verdict.startswith("VALID") else "bold red" if verdict.startswith("NOT VALID") else None
-    )
+    style = next((style for word, style in STYLES.items() if verdict.startswith(word)), None)
     indent = " " * (len(text) - len(text.lstrip()) if column is None else column)
     lines = textwrap.wrap(
         plain(text), console.width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
+from train_bench.judge.state import INCOMPLETE, state_of
 from train_bench.report.console import print_line
 from train_bench.report.results_table import called
 from train_bench.report.score_table import origin_in_words, summary
@@ -46,7 +47,9 @@ def show(judged: Mapping[str, Any], console: Console) -> None:
         print_line(console, f"Skipped: {what}")
     if len(entries) > 1:
         valid = sum(bool(entry["valid"]) for entry in entries)
-        print_line(console, f"{valid} of {len(entries)} entries are valid.")
+        incomplete = sum(state_of(entry["valid"], entry["reasons"]) == INCOMPLETE for entry in entries)
+        more = f", {incomplete} incomplete" if incomplete else ""
+        print_line(console, f"{valid} of {len(entries)} entries are valid{more}.")
 
 
 def _without_findings(entry: Mapping[str, Any]) -> dict[str, Any]:

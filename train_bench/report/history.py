@@ -12,6 +12,7 @@ from rich.console import Console
 from train_bench.core.escape import plain
 from train_bench.report.console import print_line
 from train_bench.report.results_table import FORMULA
+from train_bench.report.score_table import reasons_in_words, validity
 
 LINES, POINTS = 40, 20
 """Lines, and last points of each, on a terminal; the other formats have all."""
@@ -42,6 +43,7 @@ COLUMNS = (
         "joules",
         "joules_above_idle",
         "valid",
+        "state",
     ),
     *("reasons", "copy_of", "sweep", "job", "folder"),
 )
@@ -121,7 +123,7 @@ def _points(points: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _remark(point: Mapping[str, Any]) -> str:
-    remarks = [] if point["valid"] else ["NOT VALID: " + " ".join(point["reasons"])]
+    remarks = [] if point["valid"] else [f"{validity(point)}: {reasons_in_words(point)}"]
     if point["failed"]:
         remarks.append(f"{point['failed']} run(s) failed; the interval is of the others")
     if point["copy_of"] is not None:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from train_bench.report.console import print_line
+from train_bench.report.console import coloured, print_line
 
 DURATION = re.compile(r": ([a-z ]+) on two CPU cores")
 """Format of a run's duration in a benchmark's file."""
@@ -58,9 +58,8 @@ def show_campaigns(content: Mapping[str, Any], console: Console) -> None:
     for one in content["campaigns"]:
         score = "-" if one["score_minutes"] is None else f"{one['score_minutes']:.4f}"
         runs = f"{one['finished']}/{one['runs']}"
-        verdict = {True: "valid", False: "NOT VALID", None: "-"}[one["valid"]]
         cells = (str(one["number"]), f"{one['folder']}\n{one['benchmark']}", one["created"][:10], runs)
-        table.add_row(*map(Text, (*cells, score, verdict)))
+        table.add_row(*map(Text, (*cells, score)), coloured(one["state"]) if one["state"] else "-")
     console.print(table)
     print_line(
         console,

@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from train_bench.core.escape import plain_value
-from train_bench.report.console import print_line
-from train_bench.report.score_table import origin_in_words, validity
+from train_bench.report.console import STYLES, print_line
+from train_bench.report.score_table import origin_in_words, reasons_in_words, validity
 
 HEADINGS = (
     *("submitter", "system", "benchmark", "ruleset", "division", "runs", "olympic_minutes", "rcp"),
@@ -69,7 +69,7 @@ def show(results: Mapping[str, Any], console: Console) -> None:
 
 
 def _coloured(text: str) -> Text:
-    return Text(text, style={"valid": "green", "not valid": "bold red"}.get(text, ""))
+    return Text(text, style=STYLES.get(text.upper(), ""))
 
 
 def called(entries: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -150,7 +150,7 @@ def _row(entry: Mapping[str, Any]) -> list[str]:
 
 def _below(results: Mapping[str, Any]) -> list[str]:
     lines = [
-        f"{name} is {validity(entry).lower()}: {' '.join(entry['reasons'])}"
+        f"{name} is {validity(entry).lower()}: {reasons_in_words(entry)}"
         for name, entry in zip(called(results["entries"]), results["entries"], strict=True)
         if not entry["valid"]
     ]

@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from train_bench.report.console import print_line
-from train_bench.report.score_table import validity
+from train_bench.judge.state import state_of
+from train_bench.report.console import coloured, print_line
+from train_bench.report.score_table import reasons_in_words, validity
 
 NOT_CHECKED = (
     "Not checked for lack of data: idle and peak power of systems, the precisions that an accelerator "
@@ -34,11 +35,14 @@ def show(content: Mapping[str, Any], console: Console) -> None:
         table.add_row(
             Text(name),
             Text(entry["ruleset"]),
-            "valid" if entry["valid"] else validity(entry),
+            coloured(state_of(entry["valid"], entry["reasons"])),
             "-" if minutes is None else f"{minutes:.4f}",
             Text(", ".join(map(kind, entry["questions"])) or "none"),
         )
     console.print(table)
+    for name, entry in zip(distinct_names(content["entries"]), content["entries"], strict=True):
+        if not entry["valid"]:
+            print_line(console, f"{name} is {validity(entry).lower()}: {reasons_in_words(entry)}")
     for one in content["kinds"]:
         print_line(
             console,

@@ -12,6 +12,7 @@ from rich.table import Table
 from train_bench.core.digits import distinct
 from train_bench.core.escape import plain, plain_value
 from train_bench.judge.energy import WITHOUT_LOGS
+from train_bench.judge.state import MISSING_RUNS, state_of
 from train_bench.judge.statistics import MOST_RUNS
 from train_bench.logs.record import TOO_SHORT_TO_TELL
 from train_bench.report.console import print_line
@@ -85,7 +86,7 @@ def summary(score: Mapping[str, Any]) -> list[str]:
     if score["verified"] is not None:
         lines.append(score["verified"])
     lines += [f"for review: {warning}" for warning in score.get("warnings", ())]
-    lines.append(_verdict(score) if score["valid"] else f"{validity(score)}: " + " ".join(score["reasons"]))
+    lines.append(_verdict(score) if score["valid"] else f"{validity(score)}: {reasons_in_words(score)}")
     return lines
 
 
@@ -100,8 +101,13 @@ def _peak_memory(score: Mapping[str, Any]) -> str | None:
 
 
 def validity(score: Mapping[str, Any]) -> str:
-    """`VALID` or `NOT VALID`; of a single log, which is no result, `NO RESULT`."""
-    return {True: "VALID", False: "NOT VALID", None: "NO RESULT"}[score["valid"]]
+    """`VALID`, `NOT VALID` or `INCOMPLETE`; of a single log, which is no result, `NO RESULT`."""
+    return state_of(score["valid"], score["reasons"]).upper()
+
+
+def reasons_in_words(score: Mapping[str, Any]) -> str:
+    """Reasons why a score does not count, behind its validity."""
+    return " ".join(score["reasons"]).removeprefix(MISSING_RUNS if validity(score) == "INCOMPLETE" else "")
 
 
 def _unknown_values(score: Mapping[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from train_bench.core.digits import distinct
+from train_bench.judge.state import state_of
 from train_bench.report.console import print_line
 
 DISTURBED = (
@@ -120,9 +121,7 @@ def outcome(job: Mapping[str, Any]) -> str:
         return "refused"
     if score is None:
         return "failed" if code else "done"
-    if score["valid"]:
-        return "valid"
-    return "incomplete" if len(score["runs"]) < score["runs_required"] else "not valid"
+    return state_of(score["valid"], score["reasons"])
 
 
 def reason(job: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ from train_bench.core.escape import plain
 from train_bench.errors import RequestError, UnknownName
 from train_bench.judge.entry import Judgement
 from train_bench.judge.score import ScoredRun
+from train_bench.judge.state import state_of
 from train_bench.logs.log import NO_CONTENT
 from train_bench.store import schema
 from train_bench.store.feed import comparable, plan_and_host
@@ -360,6 +361,7 @@ def _line(rows: Sequence[Mapping[str, Any]], copies: Mapping[str, str]) -> dict[
         point["versions"] = _parsed(row["versions"], dict)
         point["valid"] = bool(row["valid"])
         point["reasons"] = _parsed(row["reasons"], list)
+        point["state"] = state_of(point["valid"], point["reasons"])
         point["copy_of"] = copies.get(row["folder"])
         point["joined"] = point["valid"] and point["copy_of"] is None and row["score_minutes"] is not None
         point["other_versions"] = _others(before["versions"], point["versions"]) if before else []

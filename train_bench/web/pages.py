@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.campaign import catalogue
+from train_bench.core import files
 from train_bench.errors import TrainBenchError
 from train_bench.judge.locate import REPEATED, RESULT
+from train_bench.judge.state import state_of
 from train_bench.judge.tree import Judged
 from train_bench.plan import discover
 
@@ -89,8 +91,8 @@ class Pages:
         for name, folder in self._named().items():
             row: dict[str, Any] = {"name": name, "path": str(folder), "shown": self._shown(folder)}
             row |= {
-                "state": "not judged",
-                "valid": None,
+                "state": None,
+                "runs": None,
                 "score_minutes": None,
                 "date": "",
                 "benchmark": None,
@@ -101,8 +103,8 @@ class Pages:
             listed = catalogue.describe_campaign(folder)
             if listed is not None:
                 row |= {
-                    "valid": listed.valid,
-                    "state": f"{listed.finished} of {listed.runs} runs",
+                    "state": listed.state,
+                    "runs": f"{listed.finished} of {listed.runs} runs" if listed.valid is None else None,
                     "score_minutes": listed.score_minutes,
                     "date": listed.created[:16].replace("T", " "),
                     "benchmark": listed.benchmark,
@@ -151,13 +153,13 @@ class Pages:
 def _folders_below(top: Path) -> Iterator[Path]:
     """Folders with a plan or with logs, without following links to others; of a campaign that ran several times, the
     logs that count."""
-    for name, below, files in os.walk(top.absolute()):
+    for name, below, there in os.walk(top.absolute()):
         below.sort()
         folder = Path(name)
-        planned = "plan.json" in files
+        planned = "plan.json" in there
         if planned:
             below[:] = [one for one in below if one != REPEATED]
-        if planned or any(RESULT.fullmatch(file) for file in files):
+        if planned or any(RESULT.fullmatch(file) for file in there):
             yield folder
 
 
@@ -175,16 +177,25 @@ def _results_of(store: Path) -> dict[str, dict[str, Any]]:
     """Facts of each result of a store, by its folder."""
     from train_bench.store.history import select
 
-    query = "SELECT folder, began, coalesce(variant, benchmark), valid, score_minutes FROM entries"
+    query = "SELECT folder, began, coalesce(variant, benchmark), valid, reasons, score_minutes FROM entries"
     return {
         str(folder): {
             "date": str(began or "")[:16].replace("T", " "),
             "benchmark": benchmark,
-            "valid": bool(valid),
+            "state": state_of(bool(valid), _reasons(reasons)),
             "score_minutes": minutes if isinstance(minutes, int | float) else None,
         }
-        for folder, began, benchmark, valid, minutes in select(store, query)[1]
+        for folder, began, benchmark, valid, reasons, minutes in select(store, query)[1]
     }
+
+
+def _reasons(stored: Any) -> list[Any]:
+    """Reasons of a store, which may be anybody's file."""
+    try:
+        parsed = files.parse_json(str(stored).encode("utf-8", errors="backslashreplace"))
+    except files.INVALID_CONTENT:
+        return []
+    return parsed if isinstance(parsed, list) else []
 
 
 def folders_of(store: Path) -> list[Path]:

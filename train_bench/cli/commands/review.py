@@ -67,6 +67,7 @@ def _row(judgement: Judgement, questions_of_each: Sequence[Question]) -> dict[st
         "folder": str(folder),
         "began": began(judgement),
         **{name: getattr(score, name) for name in named},
+        "state": score.state,
         "logs": len(score.runs),
         "reasons": list(score.reasons),
         "questions": [question.as_json(folder) for question in questions_of_each],

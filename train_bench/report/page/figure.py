@@ -37,20 +37,20 @@ class Figure:
         return {"name": self.name, "data": list(self.traces), "layout": dict(self.layout)}
 
 
-def not_valid(figure: Figure) -> Figure:
-    """Add the verdict to the figure, so that no copy of it lacks it."""
+def marked(figure: Figure, verdict: str) -> Figure:
+    """Add the verdict of a result that does not count to its figure, so that no copy of it lacks it."""
     mark = {
-        "text": "NOT VALID",
+        "text": verdict,
         "xref": "paper",
         "yref": "paper",
         "x": 0.5,
         "y": 0.5,
         "showarrow": False,
         "opacity": 0.25,
-        "font": {"size": 36, "color": FAILED},
+        "font": {"size": 36, "color": FAILED if verdict == "NOT VALID" else MUTED},
     }
     return replace(
-        figure, title=f"{figure.title} (NOT VALID)", layout={**figure.layout, "annotations": [mark]}
+        figure, title=f"{figure.title} ({verdict})", layout={**figure.layout, "annotations": [mark]}
     )
 
 

@@ -38,8 +38,11 @@ function pointsOf(columns) {
   });
 }
 
+const verdict = (point) => (point.copy_of !== null ? "COPY" : point.state.toUpperCase());
+
 function remark(point) {
-  const said = point.valid ? [] : [`NOT VALID: ${stored.texts[point.reasons]}`];
+  const reasons = stored.texts[point.reasons].replace(/^Incomplete: /, point.state === "incomplete" ? "" : "$&");
+  const said = point.valid ? [] : [`${point.state.toUpperCase()}: ${reasons}`];
   if (point.failed) said.push(`${point.failed} run(s) failed; the interval is of the others`);
   if (point.copy_of !== null) said.push(`COPY: it has a log of ${point.copy_of}`);
   if (stored.texts[point.versions]) said.push(stored.texts[point.versions]);
@@ -98,7 +101,8 @@ function drawScores(kept) {
     data.push(trace(name, joined, x, minutes, { ...group, showlegend: true, mode: "lines+markers", line: { color, width: 1.2 }, marker: { color, symbol, size: 7 }, error_y: bars }));
     const apart = [
       ["COPY", own.filter((point) => point.copy_of !== null), "diamond-open", "var(--dropped)"],
-      ["NOT VALID", own.filter((point) => point.copy_of === null && !point.joined), "x", "var(--failed)"],
+      ["INCOMPLETE", own.filter((point) => point.copy_of === null && point.state === "incomplete"), "circle-open", "var(--dropped)"],
+      ["NOT VALID", own.filter((point) => point.copy_of === null && !point.joined && point.state !== "incomplete"), "x", "var(--failed)"],
     ];
     for (const [what, marked, mark, colour] of apart) {
       const style = { ...group, mode: "markers", marker: { color: colour, symbol: mark, size: 8 } };
@@ -212,7 +216,7 @@ function drawResults(kept) {
     "results",
     ["Verdict", "Began (UTC)", "Line", "Round", "Revision", "Runs", "Score, min", "95 % confidence interval", "Remarks"],
     latest.map((point) => [
-      element("td", element("span", point.copy_of !== null ? "COPY" : point.valid ? "VALID" : "NOT VALID", { className: `badge ${point.joined ? "good" : "bad"}` })),
+      element("td", element("span", verdict(point), { className: `badge ${point.joined ? "good" : point.state === "incomplete" ? "open" : "bad"}` })),
       element("td", date(point.began)),
       element("th", lines[point.line].title, { scope: "row", className: "text" }),
       element("td", point.ruleset),
@@ -229,7 +233,7 @@ function drawResults(kept) {
 function show(at) {
   const point = points[at];
   const facts = [
-    ["Result", `${point.copy_of !== null ? "COPY" : point.valid ? "VALID" : "NOT VALID"}, ${known(point.score_minutes) ? `score ${time(point.score_minutes)} min` : "no score"}`],
+    ["Result", `${verdict(point)}, ${known(point.score_minutes) ? `score ${time(point.score_minutes)} min` : "no score"}`],
     ["Line", lines[point.line].title],
     ["Began (UTC)", date(point.began) || "unknown"],
     ["Revision, host", `${point.revision ?? "unknown"}, ${point.host ?? "unknown"}`],

@@ -24,7 +24,8 @@ SCORES = Figure(
     title="Scores",
     about="A line joins valid results of the same task on the same system; of published rounds, entries of "
     "the same submitter, family and number of accelerators. Bars are 95 % confidence intervals. "
-    "Crosses are NOT VALID, open diamonds a COPY of other logs; neither is joined to a line, and "
+    "Crosses are NOT VALID, open circles INCOMPLETE, open diamonds a COPY of other logs; none of these is joined to a "
+    "line, and "
     "results without a score, or with one that is not above 0, are below the axis.",
     traces=(),
     layout={"showlegend": True},
@@ -72,7 +73,16 @@ def data(
                 "runs_required",
                 "failed",
             ),
-            *("score_minutes", "low_minutes", "high_minutes", "joules", "valid", "copy_of", "joined"),
+            *(
+                "score_minutes",
+                "low_minutes",
+                "high_minutes",
+                "joules",
+                "valid",
+                "state",
+                "copy_of",
+                "joined",
+            ),
         )
     }
     families: dict[tuple[Any, ...], int] = {}

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from train_bench.quality import Threshold
 from train_bench.report.page.facts import Entry, TimeUnit
 from train_bench.report.page.figure import ACCENT, SERIES, Figure, Trace, axis, standing
+from train_bench.report.score_table import validity
 
 
 def figures(entry: Entry) -> list[Figure]:
@@ -49,6 +50,12 @@ def _figure(entry: Entry, threshold: Threshold) -> Figure:
     )
 
 
+def name_of(entry: Entry) -> str:
+    """Name and round of an entry, and its verdict if it does not count."""
+    verdict = validity(entry.result)
+    return f"{entry.name} ({entry.round}{'' if verdict == 'VALID' else f', {verdict}'})"
+
+
 def _together(entries: Sequence[Entry], threshold: Threshold, letters: Mapping[str, str]) -> Figure:
     unit = entries[0].unit
     traces: list[Trace] = []
@@ -59,8 +66,7 @@ def _together(entries: Sequence[Entry], threshold: Threshold, letters: Mapping[s
                 {
                     "type": "scatter",
                     "mode": "lines",
-                    "name": letters.get(entry.anchor)
-                    or f"{entry.name} ({entry.round}{'' if entry.result['valid'] else ', NOT VALID'})",
+                    "name": letters.get(entry.anchor) or name_of(entry),
                     "legendgroup": entry.anchor,
                     "showlegend": at == 0,
                     "x": list(map(entry.unit.of, curve.minutes)),

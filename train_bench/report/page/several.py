@@ -17,6 +17,7 @@ from train_bench.report import comparison as described
 from train_bench.report.page import quality
 from train_bench.report.page.facts import Entry, PageOptions, TimeUnit
 from train_bench.report.page.figure import FAILED, MUTED, POWERS_OF_TWO, SERIES, SYMBOLS, Figure, Trace, axis
+from train_bench.report.score_table import validity
 
 VERDICTS = (
     (verdict.FASTER, SERIES[2], "triangle-down"),
@@ -26,6 +27,9 @@ VERDICTS = (
     (verdict.MORE_OFTEN, SERIES[2], "x"),
 )
 """Verdicts of a table of campaigns with their marks."""
+
+UNCOUNTED = {"NOT VALID": "x", "NO RESULT": "x", "INCOMPLETE": "circle-open"}
+"""Symbols of results that do not count."""
 
 SIZE = re.compile(r"(?i)(?<![a-z0-9])[nx]?\d+x?(?![a-z0-9])")
 """Size in a system's name: `n8`, `8x`, `64`."""
@@ -225,8 +229,8 @@ def scaling(entries: Sequence[Entry]) -> Figure | None:
         name="scaling",
         title="Scaling over system size",
         about="Score over the number of accelerators (ranks, where there is no system description), of all "
-        "submitters and rounds; crosses are NOT VALID. Lines join the sizes of one system of one "
-        "submitter and round. Dotted: ideal scaling from the smallest system of the benchmark.",
+        "submitters and rounds; crosses are NOT VALID, open circles INCOMPLETE. Lines join the sizes of one system "
+        "of one submitter and round. Dotted: ideal scaling from the smallest system of the benchmark.",
         traces=traces,
         layout={
             "showlegend": True,
@@ -246,7 +250,7 @@ def rounds(entries: Sequence[Entry]) -> Figure | None:
     unit = entries[0].unit
     for number, (benchmark, members) in enumerate(_by_benchmark(entries).items()):
         valid = [
-            (one.minutes, _label(one), one.round, one.anchor)
+            (one.minutes, quality.name_of(one), one.round, one.anchor)
             for one in members
             if one.minutes and one.result["valid"]
         ]
@@ -287,16 +291,17 @@ def pareto(
     traces: list[Trace] = []
     for number, members in enumerate(groups):
         benchmark = members[0].result["benchmark"]
-        for valid, symbol in ((True, SYMBOLS[number % len(SYMBOLS)]), (False, "x")):
-            shown = [one for one in members if bool(one.result["valid"]) == valid]
+        for verdict_there in dict.fromkeys(("VALID", *(validity(one.result) for one in members))):
+            shown = [one for one in members if validity(one.result) == verdict_there]
+            symbol = UNCOUNTED.get(verdict_there, SYMBOLS[number % len(SYMBOLS)])
             traces.append(
                 {
                     "type": "scatter",
                     "mode": "markers",
-                    "name": benchmark if valid else f"{benchmark}, NOT VALID",
+                    "name": benchmark if verdict_there == "VALID" else f"{benchmark}, {verdict_there}",
                     "x": [unit.of(one.minutes) for one in shown],
                     "y": [of(one) for one in shown],
-                    "text": [_label(one) for one in shown],
+                    "text": [quality.name_of(one) for one in shown],
                     "marker": {"size": 9, "symbol": symbol, "color": SERIES[number % len(SERIES)]},
                     "meta": {"entries": [one.anchor for one in shown]},
                     "hovertemplate": f"%{{text}}<br>%{{x:.4g}} {unit.symbol}, %{{y:.4g}}<extra></extra>",
@@ -358,11 +363,11 @@ def _families(number: int, benchmark: str, known: Sequence[Entry]) -> list[Trace
             benchmark,
             [one.size for one in members],
             [one.minutes or 0.0 for one in members],
-            [_label(one) for one in members],
+            [quality.name_of(one) for one in members],
             members[0].unit,
         )
         symbol = trace["marker"]["symbol"]
-        symbols = [symbol if one.result["valid"] else "x" for one in members]
+        symbols = [UNCOUNTED.get(validity(one.result), symbol) for one in members]
         traces.append(
             trace
             | {
@@ -413,10 +418,6 @@ def _ideal(benchmark: str, sizes: Sequence[int], minutes: Sequence[float], unit:
             "hoverinfo": "skip",
         }
     ]
-
-
-def _label(entry: Entry) -> str:
-    return f"{entry.name} ({entry.round}{'' if entry.result['valid'] else ', NOT VALID'})"
 
 
 def _by_benchmark(entries: Sequence[Entry]) -> dict[str, list[Entry]]:

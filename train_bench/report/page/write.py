@@ -42,10 +42,15 @@ from train_bench.report.page import (
     times,
 )
 from train_bench.report.page.facts import Entry, PageOptions, entry_of, in_one_unit, with_distinct_names
-from train_bench.report.page.figure import Figure, not_valid, standing
+from train_bench.report.page.figure import Figure, marked, standing
 from train_bench.report.profile import in_sentences, profiles_in_sentences
 from train_bench.report.review import NOT_CHECKED, distinct_names
-from train_bench.report.score_table import disturbance_in_words, factor_in_words, failures_in_words
+from train_bench.report.score_table import (
+    disturbance_in_words,
+    factor_in_words,
+    failures_in_words,
+    validity,
+)
 from train_bench.report.serving import cost_of_training, scenario_lines
 
 HERE = Path(__file__).parent
@@ -300,7 +305,9 @@ def _figures(entry: Entry) -> list[Figure]:
         convergence.figure(entry),
     ]
     figures = [figure for figure in drawn if figure is not None]
-    return figures if entry.result["valid"] is not False else [not_valid(figure) for figure in figures]
+    if entry.result["valid"] is not False:
+        return figures
+    return [marked(figure, validity(entry.result)) for figure in figures]
 
 
 def _plotly() -> str:
