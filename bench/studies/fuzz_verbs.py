@@ -268,6 +268,11 @@ def _judge(rng: random.Random, material: Material) -> list[str]:
     ]
 
 
+def _revisions(rng: random.Random, material: Material) -> list[str]:
+    """The folder of the calls is in no repository."""
+    return [rng.choice(("HEAD", "main", "", "--help", rng.choice(WORDS))) for _ in range(rng.randint(0, 4))]
+
+
 def _compare(rng: random.Random, material: Material) -> list[str]:
     gate = _maybe(rng, "--fail-if-slower", rng.choice(("3%", "", "x", "-1%", "nan%", "1e999")))
     return [str(material.whole), _folder(rng, material), *gate, *_form(rng, "--json"), *_noise(rng)]
@@ -506,6 +511,7 @@ ARGUMENTS: dict[str, Draw] = {
         *_maybe(rng, "--to", str(material.to / "review.html")),
     ],
     "compare": _compare,
+    "compare-revisions": _revisions,
     "equivalent": _equivalent,
     "forecast": _forecast,
     "profile": _profile,

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -21,11 +22,17 @@ TRAINER = ROOT / "tests" / "own_trainer" / "programs" / "by_hand.py"
 
 
 def shell(script, **variables):
-    """What a runner makes of the lines of a step: a shell that ends with the first error."""
-    shims = Path("bin")
+    """What a runner makes of the lines of a step: a shell that ends with the first error. `pip` installs nothing here,
+    and refuses what is no package; `gh` keeps what it is told."""
+    shims = Path("../bin")
     shims.mkdir(exist_ok=True)
-    for name, words in (("train-bench", [sys.executable, "-m", "train_bench"]), ("python", [sys.executable])):
-        (shims / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    for name, line in (
+        ("train-bench", f'exec {shlex.quote(sys.executable)} -m train_bench "$@"'),
+        ("python", f'exec {shlex.quote(sys.executable)} "$@"'),
+        ("pip", 'test "$1" = install && test -e "$2/pyproject.toml"'),
+        ("gh", f'echo "$@" > {shims.resolve()}/gh.txt; cat "$5" >> {shims.resolve()}/gh.txt'),
+    ):
+        (shims / name).write_text(f"#!/bin/sh\n{line}\n")
         (shims / name).chmod(0o755)
     environment = os.environ | {"PATH": f"{shims.resolve()}:{os.environ['PATH']}"} | variables
     return subprocess.run(
@@ -39,51 +46,84 @@ def shell(script, **variables):
 
 def trainer(path, milliseconds):
     """A program that takes so long for an epoch, a little longer in each run: runs of equal times are no evidence."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     text, pace = TRAINER.read_text(), '0.001 * (1 + JOB["run"])'
     assert pace in text
     path.write_text(text.replace(pace, f'{milliseconds / 1000} * (1 + 0.004 * JOB["run"])'))
 
 
+def git(*words):
+    who = ("-c", "user.name=one", "-c", "user.email=one@example.org")
+    return subprocess.run(["git", *who, *words], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def commit(milliseconds):
+    """A commit of the trainer that takes so long for an epoch. Returns its name."""
+    trainer(Path("train.py"), milliseconds)
+    git("add", ".")
+    git("commit", "--quiet", "--allow-empty", "-m", f"train: take {milliseconds:g} ms")
+    return git("rev-parse", "HEAD")
+
+
+@pytest.fixture
+def repository(place, monkeypatch):  # noqa: F811
+    """A repository with a benchmark, in which the tests work."""
+    shutil.copytree(place / "waves", "digits")
+    for path in Path("digits").rglob("*.yaml"):
+        path.write_text(path.read_text().replace("waves", "digits"))
+    Path("digits/conf/benchmark/waves.yaml").rename("digits/conf/benchmark/digits.yaml")
+    monkeypatch.delenv("TRAIN_BENCH_PATH")
+    git("init", "--quiet", "--initial-branch=main")
+    return place
+
+
+VARIABLES = {"TRAIN_BENCH": str(ROOT), "TRAINER": "python train.py converge --seed {seed}"}
+
+
+def steps_of(job):
+    workflow = yaml.safe_load((EXAMPLES / "github-actions.yml").read_text())
+    steps = {step.get("name"): step.get("run") for step in workflow["jobs"][job]["steps"]}
+    return steps, workflow["env"] | VARIABLES
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(("slowdown", "code"), [(1.15, 1), (1.0, 0)])
-def test_the_merge_request_of_gitlab_fails_for_a_planted_slow_down_of_15_percent_before_all_runs(
-    place,  # noqa: F811
-    slowdown,
-    code,
+def test_the_requests_of_github_and_gitlab_fail_for_a_planted_slow_down_of_15_percent(
+    repository, slowdown, code
 ):
-    job = yaml.safe_load((EXAMPLES / "gitlab-ci.yml").read_text())["time to train"]
-    trainer(Path("before/train.py"), 200)
-    trainer(Path("train.py"), 200 * slowdown)
-    variables = job["variables"] | {
-        "TRAINING": "benchmark=waves",
-        "TRAINER": "train.py converge --seed {seed}",
-        "LOOK_SECONDS": "1",
-    }
-    checkout, *steps = job["script"]
-    assert checkout.startswith("git worktree add --force before")
-    ran = shell("\n".join(steps), **{name: str(value) for name, value in variables.items()})
+    base, change = commit(200), commit(200 * slowdown)
+    steps, variables = steps_of("pull_request")
+    words = variables | {"BASE": base, "CHANGE": change, "NUMBER": "7"}
+    assert shell(steps["Install"], **words).returncode == 0
+    ran = shell(steps["Compare"], **words)
     assert ran.returncode == code, ran.stdout + ran.stderr
     assert ("B is slower than A by more than 3 %" if code else "B is not slower than A") in ran.stdout
-    if code:
-        known = int(re.search(r"Decided after (\d+) of at most 10 pairs", ran.stdout)[1])
-        assert known < 10
-        assert len(list(Path("pair/b").glob("result_*.txt"))) < 10, "training went on"
+    known = int(re.search(r"Decided after (\d+) of at most 10 pairs", ran.stdout)[1])
+    assert known < 10 or not code
+    assert len(list(Path("pair/b").glob("result_*.txt"))) == known, "training went on"
+    assert Path("answer.html").exists()
+    assert git("worktree", "list").count("\n") == 0
+    assert shell(steps["Comment"], **words).returncode == 0
+    said = Path("../bin/gh.txt").read_text()
+    assert said.startswith("pr comment 7 --body-file answer.txt") and "than A by more than 3 %" in said
+
+    job = yaml.safe_load((EXAMPLES / "gitlab-ci.yml").read_text())["time to train"]
+    words = job["variables"] | VARIABLES | {"CI_MERGE_REQUEST_DIFF_BASE_SHA": base, "CI_COMMIT_SHA": change}
+    # The same options and folder as above: what was carried out there is read, and nothing is trained again.
+    again = shell("\n".join(job["script"]), **{name: str(value) for name, value in words.items()})
+    assert again.returncode == code, again.stdout + again.stderr
+    assert f"Decided after {known} of at most 10 pairs" in again.stdout
 
 
 @pytest.mark.full
-def test_the_nights_of_github_are_told_apart_from_a_slow_one(place):  # noqa: F811
-    workflow = yaml.safe_load((EXAMPLES / "github-actions.yml").read_text())
-    steps = {step.get("name"): step.get("run") for step in workflow["jobs"]["nightly"]["steps"]}
+def test_the_nights_of_github_are_told_apart_from_a_slow_one(repository):
+    steps, variables = steps_of("nightly")
     trainer(Path("train.py"), 200)
-    variables = {"NIGHTS": str(Path("nights").resolve()), "GITHUB_RUN_ATTEMPT": "1"}
+    variables |= {"NIGHTS": str(Path("nights").resolve()), "GITHUB_RUN_ATTEMPT": "1"}
+    assert shell(steps["Install"], **variables).returncode == 0
 
     def night(number):
-        train = steps["Train"].replace(
-            "train-bench run", "train-bench run 'command=python train.py converge'"
-        )
-        words = variables | {"GITHUB_RUN_ID": str(number), "TRAINING": "benchmark=waves seed=1"}
-        trained = shell(train, **words)
+        words = variables | {"GITHUB_RUN_ID": str(number)}
+        trained = shell(steps["Train"], **words)
         assert trained.returncode == 0, trained.stdout + trained.stderr
         time.sleep(1)
         return shell(steps["Gate"], **words)

@@ -22,9 +22,8 @@ def new_or_resumed(
     config = request.config
     if config.resume is not None:
         return resume(request, Path(config.resume), warn)
-    if config.only is not None or config.trust:
-        option = "trust=true" if config.only is None else "only=[RUN,...]"
-        raise RequestError(f"{option} is only for an existing campaign; give it with resume=DIR.")
+    if config.trust:
+        raise RequestError("trust=true is only for an existing campaign; give it with resume=DIR.")
     campaign = Campaign.planned(request, reference_runs=reference_runs)
     if reference_runs:
         reference_point.refuse(campaign, replace=config.replace_point, append=config.append_point)

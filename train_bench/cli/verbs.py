@@ -70,6 +70,11 @@ GROUPS: dict[str, tuple[Verb, ...]] = {
             "Compare the times of campaigns, with confidence; --fail-if-slower 3 is a gate",
         ),
         Verb(
+            "compare-revisions",
+            "A B ...",
+            "Tell whether revision B of this repository is slower than A: both alternate until it is decided",
+        ),
+        Verb(
             "equivalent",
             "A B",
             "Test whether two implementations are equivalent, and find the first difference",
@@ -174,6 +179,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "compare 'nights/*' --sort time",
         "compare before after --fail-if-slower 3",
     ),
+    "compare-revisions": (
+        "compare-revisions main HEAD benchmark=./digits -- python train.py",
+        "compare-revisions main HEAD benchmark=resnet_mini --fail-if-slower 3 --pairs 10 output=pair",
+    ),
     "equivalent": ("equivalent benchmark=resnet_mini precision=bf16",),
     "referee": (
         "referee record --below 3.28",
@@ -246,7 +255,7 @@ def help_page() -> str:
 
 def _lines(verb: Verb) -> list[str]:
     """A verb on lines that fit the terminal."""
-    begin = f"  {verb.name:<10} {verb.arguments:<17} "
+    begin = f"  {f'{verb.name:<10} {verb.arguments}':<28} "
     width = min(WIDEST, shutil.get_terminal_size().columns)
     return textwrap.wrap(verb.does, width, initial_indent=begin, subsequent_indent=" " * 31)
 

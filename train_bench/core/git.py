@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import posixpath
 import re
+import shutil
 import subprocess
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 SOURCE = ("train_bench", "launchers", "references", "conf", "pyproject.toml", "constraints.txt")
@@ -98,6 +100,52 @@ def files_at(root: Path, revision: str, folder: str, suffix: str) -> dict[str, b
     return found
 
 
-def _git(root: Path, *arguments: str) -> str:
+def top(folder: Path) -> Path | None:
+    """Top of the checkout that a folder is in; None where it is in none."""
+    try:
+        return Path(_git(folder, "rev-parse", "--show-toplevel"))
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def commit(root: Path, name: str) -> tuple[str, str] | None:
+    """Commit of a revision and the first line of its message; None where there is no such revision."""
+    try:
+        found = _git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        return found, _git(root, "log", "-1", "--format=%s", found)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+
+
+def tracks(root: Path, path: Path) -> bool:
+    """True if a file, or files of a folder, are part of the repository."""
+    try:
+        return bool(_git(root, "ls-files", "--", str(path)))
+    except (OSError, subprocess.SubprocessError):
+        return False
+
+
+@contextlib.contextmanager
+def worktree(root: Path, commit: str, folder: Path) -> Iterator[None]:
+    """A checkout of a commit in `folder`, without a branch, that is removed at the end. One that a killed process left
+    there is replaced."""
+
+    def remove() -> None:
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            _git(root, "worktree", "remove", "--force", str(folder), timeout=None)
+        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            _git(root, "worktree", "prune")
+
+    if folder.exists():
+        remove()
+    try:
+        _git(root, "worktree", "add", "--detach", str(folder), commit, timeout=None)
+        yield
+    finally:
+        remove()
+
+
+def _git(root: Path, *arguments: str, timeout: float | None = 20) -> str:
     command = ("git", "-C", str(root), *arguments)
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=20).stdout.strip()
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=timeout).stdout.strip()

@@ -55,9 +55,11 @@ def carry_out(
     *,
     name: str = "launcher",
     started: Callable[[int], None] = lambda pid: None,
+    cwd: Path | None = None,
 ) -> Ended:
     """Run `launch`, call `tick` a few times a second until it ends, or until `tick` returns a reason to end it. Its
-    output goes to `<name>.stdout` and `<name>.stderr` in `folder`. `started` is called with its process number.
+    output goes to `<name>.stdout` and `<name>.stderr` in `folder`. `started` is called with its process number. It
+    works in `cwd`, by default in the folder of this process.
 
     No process of the launch outlives the wait; when this process is killed, the kernel ends them.
     """
@@ -69,6 +71,7 @@ def carry_out(
         try:
             process = subprocess.Popen(
                 launch.argv,
+                cwd=cwd,
                 env=os.environ | SAFE_PATH | dict(launch.env),
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,

@@ -132,7 +132,7 @@ class RunConfig:
     )
     only: list[int] | None = option(
         None,
-        "run numbers of a resumed campaign to run here; it is not judged then",
+        "run numbers to run here; the campaign is not judged then, and resume continues it",
         verbs=CAMPAIGNS,
         on_resume=True,
     )

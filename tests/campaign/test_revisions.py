@@ -1,0 +1,192 @@
+"""Two revisions of a repository that alternate: their worktrees, the order of their runs, and what ends them."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from train_bench.campaign import revisions
+from train_bench.core import git
+from train_bench.errors import Interrupted, RequestError
+from train_bench.plan import process
+from train_bench.plan.process import Ended
+
+
+def in_git(*words):
+    who = ("-c", "user.name=one", "-c", "user.email=one@example.org")
+    return subprocess.run(["git", *who, *words], check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """A repository with two commits of a trainer, whose subfolder `here` is the working folder."""
+    top = tmp_path / "repository"
+    (top / "here").mkdir(parents=True)
+    monkeypatch.chdir(top / "here")
+    in_git("init", "--quiet", "--initial-branch=main", str(top))
+    for text in ("before", "after"):
+        (top / "here" / "train.py").write_text(text)
+        in_git("add", ".")
+        in_git("commit", "--quiet", "-m", f"train: {text}")
+    return top
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """Runs that take no time: the side, the run, and what the trainer was; `ran.at` is called before each."""
+
+    class Ran(list):
+        at = staticmethod(lambda index: None)
+
+    made = Ran()
+
+    def carry_out(launch, folder, tick, *, name, cwd):
+        side, index = name.split("_")
+        made.append((side, int(index), (cwd / "train.py").read_text(), launch, cwd))
+        made.at(int(index))
+        campaign = folder.parent / side
+        campaign.mkdir(exist_ok=True)
+        (campaign / "plan.json").write_text("{}")
+        (campaign / f"result_{index}.txt").write_text("")
+        return Ended(exit_code=0, stderr="")
+
+    monkeypatch.setattr(process, "carry_out", carry_out)
+    return made
+
+
+def pair(folder, *words, pairs=4, names=("HEAD~1", "main")):
+    return revisions.read(names, words, pairs, folder)
+
+
+def silent(_text):
+    pass
+
+
+def worktrees():
+    return in_git("worktree", "list").count("\n") + 1
+
+
+def test_runs_alternate_in_worktrees_of_their_revisions_until_it_is_decided(repository, ran, tmp_path):
+    answers = iter([False, False, True])
+    said = []
+    revisions.alternate(pair(tmp_path / "out"), said.append, lambda: next(answers))
+    assert [one[:3] for one in ran] == [
+        ("a", 0, "before"),
+        ("b", 0, "after"),
+        ("b", 1, "after"),
+        ("a", 1, "before"),
+        ("a", 2, "before"),
+        ("b", 2, "after"),
+    ]
+    assert said[0] == f"a: run 1 of at most 4, HEAD~1, {in_git('rev-parse', 'HEAD~1')[:8]}"
+    assert {cwd.name for *_, cwd in ran} == {"here"}
+    assert worktrees() == 1 and not (tmp_path / "out" / "source" / "a").exists()
+
+
+def test_the_first_run_of_a_side_begins_its_campaign_and_the_others_continue_it(repository, ran, tmp_path):
+    revisions.alternate(pair(tmp_path / "out", "benchmark=waves", pairs=3), silent, lambda: False)
+    typed = [launch.argv[launch.argv.index("run") + 1 :] for side, *_, launch, _ in ran if side == "a"]
+    assert typed[0] == ("benchmark=waves", "seed=1", "runs=3", f"output={tmp_path / 'out' / 'a'}", "only=[0]")
+    assert typed[1:] == [(f"resume={tmp_path / 'out' / 'a'}", f"only=[{index}]") for index in (1, 2)]
+
+
+def test_a_second_call_carries_out_what_is_missing_and_other_options_are_refused(repository, ran, tmp_path):
+    ran.at = lambda index: index and (_ for _ in ()).throw(KeyboardInterrupt)
+    with pytest.raises(Interrupted, match="continues"):
+        revisions.alternate(pair(tmp_path / "out"), silent, lambda: False)
+    assert worktrees() == 1
+    assert len(ran) == 3
+    ran.at = lambda index: None
+    revisions.alternate(
+        pair(tmp_path / "out"), silent, lambda: (tmp_path / "out" / "b" / "result_1.txt").exists()
+    )
+    assert [one[:2] for one in ran[3:]] == [("b", 1), ("a", 1)]
+    with pytest.raises(RequestError, match="other revisions or options"):
+        revisions.alternate(pair(tmp_path / "out", "seed=2"), silent, lambda: True)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").touch()
+    with pytest.raises(RequestError, match="not empty"):
+        revisions.alternate(pair(tmp_path / "full"), silent, lambda: True)
+
+
+@pytest.mark.parametrize("code", [2, 1])
+def test_a_run_that_fails_ends_both_with_its_sentence(code, repository, tmp_path, monkeypatch):
+    said = "noise\ntrain-bench: There is no benchmark 'x'.\n"
+    monkeypatch.setattr(process, "carry_out", lambda *_, **__: Ended(exit_code=code, stderr=said))
+    with pytest.raises(RequestError, match=r"Run 1 of a failed: There is no benchmark 'x'\. Its output is in .*a_0"):
+        revisions.alternate(pair(tmp_path / "out"), silent, lambda: False)
+    assert worktrees() == 1
+
+
+def test_a_worktree_that_a_killed_process_left_is_replaced(repository, tmp_path):
+    head = in_git("rev-parse", "HEAD")
+    in_git("worktree", "add", "--detach", str(tmp_path / "left"), "HEAD~1")
+    with git.worktree(repository, head, tmp_path / "left"):
+        assert (tmp_path / "left" / "here" / "train.py").read_text() == "after"
+    assert worktrees() == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "words", "said"),
+    [
+        (("HEAD", "main"), (), "are the same commit"),
+        (("HEAD", "nowhere"), (), "nowhere is no revision of"),
+        (("HEAD", "--help"), (), "--help is no revision of"),
+        (("HEAD~1", "HEAD"), ("runs=3",), "runs=3 cannot be given here: --pairs N"),
+        (("HEAD~1", "HEAD"), ("against=seed=2",), "against=seed=2 cannot be given here"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(names, words, said, repository, tmp_path):
+    with pytest.raises(RequestError, match=said):
+        revisions.read(names, words, 3, tmp_path / "out")
+
+
+def test_a_folder_without_a_repository_and_one_that_a_revision_lacks_are_refused(
+    repository, ran, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RequestError, match="is in no git repository"):
+        pair(tmp_path / "out")
+    (repository / "new").mkdir()
+    monkeypatch.chdir(repository / "new")
+    with pytest.raises(RequestError, match="has no folder new"):
+        revisions.alternate(pair(tmp_path / "out"), silent, lambda: True)
+    assert worktrees() == 1 and not ran
+
+
+def test_what_git_does_not_track_stays_where_it_is(repository, tmp_path):
+    python, data = repository / "here" / ".venv" / "bin" / "python", repository / "data"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    words = (
+        "data_dir=../data",
+        "command=.venv/bin/python train.py",
+        "python=.venv/bin/python",
+        "precision=bf16",
+    )
+    assert pair(tmp_path / "out", *words).words == (
+        f"data_dir={data}",
+        f"command={python} train.py",
+        f"python={python}",
+        "precision=bf16",
+        "seed=1",
+    )
+    assert pair(tmp_path / "out", "command=./train.py x", "seed=3").words == (
+        "command=./train.py x",
+        "seed=3",
+    )
+
+
+def test_modules_and_benchmarks_of_the_repository_come_from_the_worktree(
+    repository, ran, tmp_path, monkeypatch
+):
+    (repository / "src").mkdir()
+    monkeypatch.setenv("PYTHONPATH", f"{repository / 'lib'}{os.pathsep}{tmp_path / 'other'}")
+    monkeypatch.setenv("TRAIN_BENCH_PATH", str(repository / "waves"))
+    revisions.alternate(pair(tmp_path / "out", pairs=3), silent, lambda: True)
+    launched = [launch.env for *_, launch, _ in ran]
+    assert launched[0] == launched[1], "both sides have the same variables"
+    assert launched[0]["PYTHONPATH"].split(os.pathsep) == ["..", "../src", "../lib", str(tmp_path / "other")]
+    assert launched[0]["TRAIN_BENCH_PATH"] == "../waves"
+    assert Path(launched[0]["PYTHONPYCACHEPREFIX"]) == tmp_path / "out" / "compiled"

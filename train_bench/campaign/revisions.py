@@ -1,0 +1,234 @@
+"""Two revisions of a repository that alternate on one machine, until it is decided whether the second is slower.
+
+Each is checked out into a git worktree of its own, and each of its runs is a process of `train-bench run` there: what
+the command of a trainer and a benchmark's folder name is that of the revision. The campaigns are `DIR/a` and `DIR/b`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from train_bench.campaign import ab
+from train_bench.core import files, git, shell_words
+from train_bench.errors import Interrupted, RequestError
+from train_bench.launcher import Launch
+from train_bench.plan import process
+from train_bench.plan.option import with_folder
+
+NOTE = "revisions.json"
+"""File of a comparison with its revisions and options; the same command continues it."""
+
+OF_THE_VERB = {
+    "runs": "--pairs N is the largest number of runs of each",
+    "resume": "the same command continues the comparison in output=DIR",
+    "only": "every run is carried out",
+    "against": "B is the other side",
+}
+"""Options of a run that this verb sets, and what is given instead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """A revision as typed, its commit and the first line of its message."""
+
+    typed: str
+    commit: str
+    subject: str
+
+    @property
+    def name(self) -> str:
+        """The revision in words."""
+        short = self.commit[:8]
+        return f"{short} ({self.subject})" if self.commit.startswith(self.typed) else f"{self.typed}, {short}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Two revisions of the repository `top`, the place in it where the runs start, their options, and the folder of the
+    campaigns."""
+
+    top: Path
+    place: str
+    revisions: tuple[Revision, Revision]
+    words: tuple[str, ...]
+    pairs: int
+    folder: Path
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for strict JSON."""
+        return {
+            "a": self.revisions[0].commit,
+            "b": self.revisions[1].commit,
+            "options": list(self.words),
+            "pairs": self.pairs,
+        }
+
+
+def read(names: Sequence[str], words: Sequence[str], pairs: int, folder: Path) -> Pair:
+    """The two revisions of the repository around the working folder. Raises `RequestError` for names that are none and
+    for options that the verb sets."""
+    here = Path.cwd()
+    top = git.top(here)
+    if top is None:
+        raise RequestError(f"{here} is in no git repository; begin in the one whose revisions are compared.")
+    for word in words:
+        if (instead := OF_THE_VERB.get(word.partition("=")[0])) is not None:
+            raise RequestError(f"{word} cannot be given here: {instead}.")
+    one, other = (_revision(top, name) for name in names)
+    if one.commit == other.commit:
+        raise RequestError(
+            f"{names[0]} and {names[1]} are the same commit, {one.commit[:8]}; give two different ones."
+        )
+    place = here.relative_to(top).as_posix()
+    typed = tuple(_from_here(word, here, top) for word in words)
+    seeded = any(word.partition("=")[0] == "seed" for word in words)
+    return Pair(
+        top=top,
+        place=place,
+        revisions=(one, other),
+        words=typed if seeded else (*typed, "seed=1"),
+        pairs=pairs,
+        folder=folder,
+    )
+
+
+def _revision(top: Path, name: str) -> Revision:
+    found = git.commit(top, name)
+    if found is None:
+        raise RequestError(
+            f"{name} is no revision of {top}; give a branch, a tag or a commit that git log has (a shallow clone has "
+            "few: git fetch --unshallow)."
+        )
+    return Revision(typed=name, commit=found[0], subject=found[1])
+
+
+def _from_here(word: str, here: Path, top: Path) -> str:
+    """An option whose file is not in the repository, as an absolute path: worktrees hold what git tracks alone."""
+    name, sign, value = word.partition("=")
+    if name in ("data_dir", "python") and "/" in value and not git.tracks(top, here / value):
+        return f"{name}={os.path.abspath(here / files.own_path(value))}"  # noqa: PTH100 - links stay
+    if name == "command" and sign:
+        first, _, rest = value.partition(" ")
+        path = here / first
+        if (
+            "/" in first
+            and path.is_file()
+            and shell_words.split(first, name) == [first]
+            and not git.tracks(top, path)
+        ):
+            return f"{name}={os.path.abspath(path)}{' ' if rest else ''}{rest}"  # noqa: PTH100
+    return word
+
+
+def alternate(pair: Pair, say: Callable[[str], None], decided: Callable[[], bool]) -> None:
+    """Carry out both campaigns run by run, a b b a ..., until `decided` after a pair of runs. The worktrees are removed
+    at the end, however it comes. Runs that an earlier call finished stay."""
+    _begin(pair)
+    try:
+        with _checked_out(pair) as places:
+            for index in range(pair.pairs):
+                sides = list(zip(ab.SIDES, pair.revisions, places, strict=True))
+                for side, revision, place in sides if index % 2 == 0 else reversed(sides):
+                    if not (pair.folder / side / f"result_{index}.txt").exists():
+                        say(f"{side}: run {index + 1} of at most {pair.pairs}, {revision.name}")
+                        _run(pair, side, place, index)
+                if decided():
+                    return
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"Interrupted; finished runs stay in {pair.folder}. The same command with output={pair.folder} continues."
+        ) from None
+
+
+def _begin(pair: Pair) -> None:
+    note = pair.folder / NOTE
+    if note.is_file():
+        if files.read_object(note) != pair.as_json():
+            raise RequestError(
+                f"{pair.folder} holds a comparison of other revisions or options; choose another folder by output=DIR."
+            )
+    elif pair.folder.is_dir() and any(pair.folder.iterdir()):
+        raise RequestError(f"The folder {pair.folder} is not empty; choose another by output=DIR.")
+    files.refuse_unwritable(pair.folder)
+    files.write_json(note, pair.as_json())
+
+
+@contextmanager
+def _checked_out(pair: Pair) -> Iterator[list[Path]]:
+    """The place of each side in a worktree of its own."""
+    with ExitStack() as worktrees:
+        places = []
+        for side, revision in zip(ab.SIDES, pair.revisions, strict=True):
+            source = pair.folder / "source" / side
+            try:
+                worktrees.enter_context(git.worktree(pair.top, revision.commit, source))
+            except subprocess.SubprocessError as error:
+                said = getattr(error, "stderr", None) or str(error)
+                raise RequestError(
+                    f"git cannot check {revision.name} out into {source}: {said.strip()}."
+                ) from error
+            place = source / pair.place
+            if not place.is_dir():
+                raise RequestError(
+                    f"{revision.name} has no folder {pair.place}; begin in one that both revisions have."
+                )
+            places.append(place)
+        yield places
+
+
+def _run(pair: Pair, side: str, place: Path, index: int) -> None:
+    """One run of a campaign, which begins with it."""
+    campaign = pair.folder / side
+    begun = (campaign / "plan.json").exists()
+    words = (
+        [with_folder("resume", campaign)]
+        if begun
+        else [*pair.words, f"runs={pair.pairs}", with_folder("output", campaign)]
+    )
+    ended = process.carry_out(
+        Launch(
+            argv=(sys.executable, "-m", "train_bench", "run", *words, f"only=[{index}]"),
+            env=_environment(pair, os.environ),
+        ),
+        pair.folder / "output",
+        lambda: None,
+        name=f"{side}_{index}",
+        cwd=place,
+    )
+    if ended.exit_code == 0 and (campaign / f"result_{index}.txt").exists():
+        return
+    last = (ended.stderr.strip().splitlines() or [f"it ended with exit code {ended.exit_code}"])[-1]
+    raise RequestError(  # not LaunchError, whose exit code would say that B is slower
+        f"Run {index + 1} of {side} failed: {last.removeprefix('train-bench: ')} Its output is in "
+        f"{pair.folder / 'output' / f'{side}_{index}.stderr'}."
+    )
+
+
+def _environment(pair: Pair, environ: Mapping[str, str]) -> dict[str, str]:
+    """Variables of a run: modules come from its worktree even if the repository is installed in editable mode, paths
+    into the repository lead into the worktree, and no compiled module is left there. Relative paths, so that both sides
+    have the same values."""
+    up = os.path.relpath(".", pair.place) if pair.place != "." else "."
+
+    def moved(entry: str) -> str:
+        path = Path(os.path.abspath(entry))  # noqa: PTH100
+        return os.path.join(up, path.relative_to(pair.top)) if path.is_relative_to(pair.top) else str(path)  # noqa: PTH118
+
+    def listed(name: str) -> list[str]:
+        return list(map(moved, filter(None, environ.get(name, "").split(os.pathsep))))
+
+    own = [up, *([os.path.join(up, "src")] if (pair.top / "src").is_dir() else [])]  # noqa: PTH118
+    made = {
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys((*own, *listed("PYTHONPATH")))),
+        "PYTHONPYCACHEPREFIX": str(pair.folder / "compiled"),
+    }
+    if benchmarks := listed("TRAIN_BENCH_PATH"):
+        made["TRAIN_BENCH_PATH"] = os.pathsep.join(benchmarks)
+    return made
