@@ -416,3 +416,11 @@ def test_no_torch_is_imported_to_carry_a_program_out(place):
     argv = [sys.executable, "-m", "train_bench", *words]
     ran = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=400)
     assert "\nrun 1 of 1: finished" in ran.stdout, ran.stdout + ran.stderr
+
+
+def test_the_name_of_a_benchmark_whose_folder_is_here_is_refused_with_its_path(place, monkeypatch):
+    monkeypatch.delenv("TRAIN_BENCH_PATH")
+    (place / "waves").rename("digits")
+    ran = train_bench("run", "benchmark=digits")
+    assert ran.returncode == 2
+    assert "There is no benchmark 'digits'. Did you mean benchmark=./digits, the folder here?" in ran.stderr

@@ -309,7 +309,9 @@ def _explained(error: Exception) -> RequestError:
             return RequestError(
                 f"hydra/launcher={name} needs a package; install it with {software.install_command(EXTRAS[name])}."
             )
-        return UnknownName(what=group or "configuration", name=name, known=_choices(error))
+        here = group == "benchmark" and (Path(name) / "conf" / "benchmark").is_dir()
+        hint = f" Did you mean benchmark=./{name}, the folder here?" if here else None
+        return UnknownName(what=group or "configuration", name=name, known=_choices(error), hint=hint)
     if isinstance(cause, MissingMandatoryValue):
         return RequestError(
             f"{cause.full_key} has no value, and no option can be left out; set it, for example {cause.full_key}=VALUE."
