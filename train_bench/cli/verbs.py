@@ -269,6 +269,8 @@ configuration, --multirun sweeps. Every verb has --help.
 eval "$(train-bench -sc install=bash)" completes verbs and options in this
 shell (also zsh and fish).
 
+docs/glossary.md has every word that tables and pages print.
+
 Exit code 0: valid. 1: it ran, but the result is invalid or incomplete.
 2: the request was wrong. 3: undecided (compare, accept, equivalent).
 """
