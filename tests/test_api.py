@@ -49,6 +49,9 @@ def test_judge_returns_what_the_verb_prints(whole):
     )
     [entry] = judged.entries
     assert entry.score.runs[0].converged and entry.score.score_minutes > 0
+    said = typed("judge", str(folder_of(whole))).stdout
+    assert str(judged).splitlines()[-1] in said and "\nscore " in str(judged)
+    assert judged._repr_html_().startswith("<pre>resnet_mini in ")
 
 
 def test_run_returns_the_judged_campaign_and_leaves_the_process_as_it_was(tmp_path, monkeypatch, capsys):
@@ -73,6 +76,7 @@ def test_run_of_a_pair_returns_both_and_compare_what_the_verb_prints(tmp_path, m
     assert compared.paired
     assert compared.speedup.value == printed["speedup"]["value"]
     assert compared.verdict.word == printed["verdict"]["word"]
+    assert str(compared).splitlines()[0] == printed["sentence"]
 
 
 @pytest.mark.parametrize(

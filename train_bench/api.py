@@ -1,18 +1,20 @@
 """Campaigns from Python: `run`, `judge` and `compare` do what the verbs of these names do, and return objects.
 
-Each has `as_json()`, the object that the verb prints with `--json`. Bad requests raise `RequestError`, unreadable logs
-`LogError`, failed runs `LaunchError` (`train_bench.errors`). `import train_bench` loads nothing of this.
+Each prints as the sentences of the verb and has `as_json()`, the object that the verb prints with `--json`. Bad
+requests raise `RequestError`, unreadable logs `LogError`, failed runs `LaunchError` (`train_bench.errors`). `import
+train_bench` loads nothing of this.
 """
 
 from __future__ import annotations
 
 import contextlib
+import html
 import os
 import sys
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from train_bench.errors import RequestError
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from train_bench.plan.request import Request
 
 __all__ = ["compare", "judge", "run"]
+
+Result = TypeVar("Result")
 
 
 def run(*overrides: str, **options: Any) -> Judged:
@@ -36,14 +40,14 @@ def run(*overrides: str, **options: Any) -> Judged:
     from train_bench.judge.tree import Judged
 
     finished = carry_out(_request([*overrides, *(_word(name, one) for name, one in options.items())]))
-    return Judged(entries=tuple(one.judgement for one in finished))
+    return _printable(Judged(entries=tuple(one.judgement for one in finished)), _judged_in_words)
 
 
 def judge(path: str | Path, *, ruleset: str | None = None) -> Judged:
     """Judge a log, a campaign or a tree of results: `entries` have findings, verdicts and the score."""
     from train_bench.cli.judge_options import judged_tree
 
-    return judged_tree((Path(path),), ruleset)
+    return _printable(judged_tree((Path(path),), ruleset), _judged_in_words)
 
 
 def compare(a: str | Path, b: str | Path, *, ruleset: str | None = None) -> Comparison:
@@ -53,7 +57,42 @@ def compare(a: str | Path, b: str | Path, *, ruleset: str | None = None) -> Comp
 
     paths = ab.to_compare([Path(a), Path(b)])
     one, other = (comparing.judge_one(path, ruleset) for path in paths)
-    return comparison.compare_campaigns(str(paths[0]), one, str(paths[1]), other, comparing.history())
+    compared = comparison.compare_campaigns(str(paths[0]), one, str(paths[1]), other, comparing.history())
+    return _printable(compared, _comparison_in_words)
+
+
+def _printable(result: Result, in_words: Callable[[Any], Iterator[str]]) -> Result:
+    """The same object, which prints as the sentences of its verb; a notebook shows them, too."""
+
+    def text(this: Result) -> str:
+        return "\n".join(in_words(this))
+
+    def as_html(this: Result) -> str:
+        return f"<pre>{html.escape(text(this))}</pre>"
+
+    members = {"__slots__": (), "__str__": text, "_repr_html_": as_html, "__doc__": type(result).__doc__}
+    kind: Any = type(type(result).__name__, (type(result),), members)
+    values: Any = result
+    made: Result = kind(**{one.name: getattr(values, one.name) for one in fields(values)})
+    return made
+
+
+def _judged_in_words(judged: Judged) -> Iterator[str]:
+    from train_bench.report.score_table import summary
+
+    content = judged.as_json()
+    for entry in content["entries"]:
+        yield f"{entry['variant'] or entry['benchmark']} in {entry['folder']}"
+        yield from summary(entry)
+    yield from (f"Not judged: {reason}" for reason in content["unjudged"])
+
+
+def _comparison_in_words(compared: Comparison) -> Iterator[str]:
+    from train_bench.report.comparison import explanation, in_sentences
+
+    content = in_sentences(compared.as_json(), 1)
+    yield content["sentence"]
+    yield from explanation(content)
 
 
 def _word(name: str, value: Any) -> str:
