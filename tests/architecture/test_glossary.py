@@ -11,7 +11,17 @@ from train_bench.report import comparison, results_table
 from train_bench.rules import bounds, stated
 
 REPORT = ROOT / "train_bench" / "report"
-TABLES = ("comparison", "forecast", "history", "listing", "results_table", "review", "rules", "score_table", "sweep")
+TABLES = (
+    "comparison",
+    "forecast",
+    "history",
+    "listing",
+    "results_table",
+    "review",
+    "rules",
+    "score_table",
+    "sweep",
+)
 PAGES = ("history.js", "list.html", "page.html", "review.html")
 SAMPLES = {"prompt", "model"}
 """Columns of drawn samples, which the benchmark describes."""
@@ -32,7 +42,11 @@ def headings_of(name):
     for node in ast.walk(ast.parse((REPORT / f"{name}.py").read_text())):
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_column":
             found |= {one.value for one in node.args[:1] if isinstance(one, ast.Constant)}
-        if isinstance(node, ast.For) and isinstance(node.iter, ast.Tuple) and "heading" in ast.unparse(node.target):
+        if (
+            isinstance(node, ast.For)
+            and isinstance(node.iter, ast.Tuple)
+            and "heading" in ast.unparse(node.target)
+        ):
             found |= {one.value for one in node.iter.elts if isinstance(one, ast.Constant)}
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("headings", "rows"):
             rows = [one for one in ast.walk(node.value) if isinstance(one, ast.Tuple | ast.List)]
@@ -44,7 +58,9 @@ def headings_of_page(name):
     """Texts that a template or a script gives to columns and terms."""
     text = (REPORT / "page" / name).read_text()
     lists = re.findall(r"(?:head\(|set heads = |heads \+ |\+ )\(?\[(.*?)\]", text)
-    lists += re.findall(r'table\(\s*"\w+",\s*\[(.*?)\]', text, re.DOTALL) + re.findall(r"heads = \[(.*?)\]", text)
+    lists += re.findall(r'table\(\s*"\w+",\s*\[(.*?)\]', text, re.DOTALL) + re.findall(
+        r"heads = \[(.*?)\]", text
+    )
     quoted = {word for one in lists for word in re.findall(r'"([^"]+)"', one)}
     terms = re.findall(r'call term\("([^"]+)"\)', text)
     return quoted | {*terms} | {*re.findall(r'<th scope="col">([^<{]+)', text)}
@@ -52,7 +68,7 @@ def headings_of_page(name):
 
 def word_of(heading):
     """A heading without its unit."""
-    return re.sub(r",.*| \(of logs\)|=$|-$", "", heading).strip().lower()
+    return re.sub(r",.*| \(of logs\)|=$", "", heading).strip().lower()
 
 
 @pytest.mark.parametrize("name", TABLES)

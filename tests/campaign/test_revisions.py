@@ -114,7 +114,9 @@ def test_a_second_call_carries_out_what_is_missing_and_other_options_are_refused
 def test_a_run_that_fails_ends_both_with_its_sentence(code, repository, tmp_path, monkeypatch):
     said = "noise\ntrain-bench: There is no benchmark 'x'.\n"
     monkeypatch.setattr(process, "carry_out", lambda *_, **__: Ended(exit_code=code, stderr=said))
-    with pytest.raises(RequestError, match=r"Run 1 of a failed: There is no benchmark 'x'\. Its output is in .*a_0"):
+    with pytest.raises(
+        RequestError, match=r"Run 1 of a failed: There is no benchmark 'x'\. Its output is in .*a_0"
+    ):
         revisions.alternate(pair(tmp_path / "out"), silent, lambda: False)
     assert worktrees() == 1
 
