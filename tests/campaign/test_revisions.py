@@ -133,8 +133,8 @@ def test_a_worktree_that_a_killed_process_left_is_replaced(repository, tmp_path)
     ("names", "words", "said"),
     [
         (("HEAD", "main"), (), "are the same commit"),
-        (("HEAD", "nowhere"), (), "nowhere is no revision of"),
-        (("HEAD", "--help"), (), "--help is no revision of"),
+        (("HEAD", "nowhere"), (), "There is no revision nowhere in"),
+        (("HEAD", "--help"), (), "There is no revision --help in"),
         (("HEAD~1", "HEAD"), ("runs=3",), "runs=3 cannot be given here: --pairs N"),
         (("HEAD~1", "HEAD"), ("against=seed=2",), "against=seed=2 cannot be given here"),
     ],

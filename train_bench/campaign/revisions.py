@@ -7,7 +7,6 @@ the command of a trainer and a benchmark's folder name is that of the revision. 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -103,8 +102,8 @@ def _revision(top: Path, name: str) -> Revision:
     found = git.commit(top, name)
     if found is None:
         raise RequestError(
-            f"{name} is no revision of {top}; give a branch, a tag or a commit that git log has (a shallow clone has "
-            "few: git fetch --unshallow)."
+            f"There is no revision {name} in {top}; give a branch, a tag or a commit that git log has (a shallow "
+            "clone has few: git fetch --unshallow)."
         )
     return Revision(typed=name, commit=found[0], subject=found[1])
 
@@ -167,13 +166,7 @@ def _checked_out(pair: Pair) -> Iterator[list[Path]]:
         places = []
         for side, revision in zip(ab.SIDES, pair.revisions, strict=True):
             source = pair.folder / "source" / side
-            try:
-                worktrees.enter_context(git.worktree(pair.top, revision.commit, source))
-            except subprocess.SubprocessError as error:
-                said = getattr(error, "stderr", None) or str(error)
-                raise RequestError(
-                    f"git cannot check {revision.name} out into {source}: {said.strip()}."
-                ) from error
+            worktrees.enter_context(git.worktree(pair.top, revision.commit, source))
             place = source / pair.place
             if not place.is_dir():
                 raise RequestError(

@@ -13,6 +13,8 @@ import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from train_bench.errors import RequestError
+
 SOURCE = ("train_bench", "launchers", "references", "conf", "pyproject.toml", "constraints.txt")
 """Parts of a checkout that a result is made with."""
 
@@ -128,7 +130,7 @@ def tracks(root: Path, path: Path) -> bool:
 @contextlib.contextmanager
 def worktree(root: Path, commit: str, folder: Path) -> Iterator[None]:
     """A checkout of a commit in `folder`, without a branch, that is removed at the end. One that a killed process left
-    there is replaced."""
+    there is replaced. Raises `RequestError` where git refuses it."""
 
     def remove() -> None:
         with contextlib.suppress(OSError, subprocess.SubprocessError):
@@ -140,7 +142,11 @@ def worktree(root: Path, commit: str, folder: Path) -> Iterator[None]:
     if folder.exists():
         remove()
     try:
-        _git(root, "worktree", "add", "--detach", str(folder), commit, timeout=None)
+        try:
+            _git(root, "worktree", "add", "--detach", str(folder), commit, timeout=None)
+        except (OSError, subprocess.SubprocessError) as error:
+            said = (getattr(error, "stderr", None) or str(error)).strip()
+            raise RequestError(f"git cannot check {commit[:8]} out into {folder}: {said}.") from error
         yield
     finally:
         remove()
