@@ -275,7 +275,18 @@ def _revisions(rng: random.Random, material: Material) -> list[str]:
 
 def _compare(rng: random.Random, material: Material) -> list[str]:
     gate = _maybe(rng, "--fail-if-slower", rng.choice(("3%", "", "x", "-1%", "nan%", "1e999")))
+    gate += _maybe(rng, "--fail-if-worse", rng.choice(("0.01", "", "x", "-1", "nan", "1e999")))
     return [str(material.whole), _folder(rng, material), *gate, *_form(rng, "--json"), *_noise(rng)]
+
+
+def _referee(rng: random.Random, material: Material) -> list[str]:
+    """Records of others: folders of logs, damaged files, and what is no record."""
+    records = [rng.choice((_folder(rng, material), str(material.broken))) for _ in range(rng.randint(0, 3))]
+    target = [rng.choice(("--below", "--above")), rng.choice(("0.5", "nan", "", "1e999", "x"))]
+    more = _maybe(
+        rng, rng.choice(("--quality", "--time", "--at", "--level", "--deviation")), rng.choice(WORDS)
+    )
+    return [*records, *target, *more, *_form(rng, "--json"), *_noise(rng)]
 
 
 def _equivalent(rng: random.Random, material: Material) -> list[str]:
@@ -512,6 +523,7 @@ ARGUMENTS: dict[str, Draw] = {
     ],
     "compare": _compare,
     "compare-revisions": _revisions,
+    "referee": _referee,
     "equivalent": _equivalent,
     "forecast": _forecast,
     "profile": _profile,

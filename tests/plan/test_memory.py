@@ -128,7 +128,7 @@ def test_what_a_rank_holds_is_what_the_dry_plan_counts(launcher: Any) -> None:
         (
             config_of("dlrm_dcnv2"),
             Inline(),
-            "Set launcher=torchrun launcher.nproc_per_node=8, which needs at least 41 GB",
+            "Set launcher=torchrun launcher.nproc_per_node=8, which needs at least 41.4 GB",
         ),
         (config_of("dlrm_dcnv2"), Torchrun(nproc_per_node=8), None),
     ],

@@ -112,7 +112,7 @@ def test_a_campaign_that_came_from_elsewhere_names_the_line_to_type(
         assert answer.returncode != 0
         assert f"type export {plugins.VARIABLE}={ran / 'moons'}" in answer.stderr
     monkeypatch.setenv(plugins.VARIABLE, str(ran / "moons"))
-    assert "Incomplete" in typed("judge", str(ran / "mine")).stdout
+    assert "INCOMPLETE" in typed("judge", str(ran / "mine")).stdout
 
 
 def test_trust_in_what_a_plan_does_is_no_trust_in_the_folder_of_its_benchmark(
