@@ -126,6 +126,6 @@ def test_a_task_of_srun_has_the_cores_that_srun_says(tmp_path: Path, monkeypatch
     if given is not None:
         monkeypatch.setenv("SLURM_CPUS_PER_TASK", given)
     monkeypatch.setattr(cores, "_task", None)
-    monkeypatch.setattr(slurm, "TorchParallel", lambda job, **where: where)
+    monkeypatch.setattr(slurm, "parallel_of", lambda _job: lambda job, **where: where)
     slurm.join(job(tmp_path))
     assert cores.limits().task == due

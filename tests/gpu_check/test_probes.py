@@ -35,8 +35,8 @@ def test_a_step_of_the_record_trains_on_images_that_are_cropped_on_the_device():
     losses = [float(probes._cifar_step(Probe("cpu", Path()), 8, 16)()) for _ in range(2)]
     assert losses[0] == losses[1], "one seed"
     step = probes._cifar_step(Probe("cpu", Path()), 8, 1)  # crops of one image
-    several = [float(step()) for _ in range(6)]
-    assert min(several[1:]) < 0.8 * several[0]
+    several = [float(step()) for _ in range(12)]
+    assert several[-1] < 0.8 * several[0]
 
 
 class Ended:

@@ -58,7 +58,7 @@ def in_sentences(content: Content) -> Iterator[str]:
             yield f"  {row['share'] * 100:5.1f} %   {row['seconds']:9.4g} s   {row['name']}"
     yield from _bound_lines(content["bound"])
     yield f"peak        {content['compute']['denominator']}; {_share_of_peak(content['compute'])}"
-    if (calls := content.get("device_calls")) is not None:  # older profiles have none
+    if calls := content.get("device_calls"):  # older profiles have none
         yield f"device      {_device_calls(calls)}"
     if content["processor_use"] is not None:
         yield f"processor   {content['processor_use']:.0%} of the CPU time available to a rank's threads"
