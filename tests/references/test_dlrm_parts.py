@@ -217,7 +217,7 @@ def _three_steps(parallel: TorchParallel, overflow_on: int | None = None) -> dic
             parallel.backward(wrapped(dense[share], indices[share]).square().mean())
         if step == 1 and overflow_on == parallel.rank:
             next(iter(model.tables.parameters())).grad._values().fill_(math.inf)
-        stepped.append(parallel.step())
+        stepped.append(bool(parallel.step()))
     found = {name: weight.detach() for name, weight in model.named_parameters()}
     return found | {"stepped": torch.tensor(stepped)}
 
