@@ -47,7 +47,8 @@ def entry(curves, **changes):
 
 
 def gate(a, b, margin=MARGIN, **options):
-    return against_one("A", entry(a), "B", entry(b), margin, **options)
+    (only,) = against_one("A", entry(a), "B", entry(b), margin, **options)
+    return only
 
 
 def last(*values):
@@ -78,8 +79,18 @@ def test_a_spread_as_wide_as_the_margin_decides_nothing_and_says_how_many_runs_w
 def test_of_a_loss_lower_is_better():
     rnnt = {"benchmark": "rnnt_mini", "target": "wer <= 0.1"}
     a, b = entry(last(0.10, 0.11, 0.09), **rnnt), entry(last(0.20, 0.21, 0.19), **rnnt)
-    assert against_one("A", a, "B", b, MARGIN).verdict == "worse"
-    assert against_one("B", b, "A", a, MARGIN).verdict == "not_worse"
+    assert [one.verdict for one in against_one("A", a, "B", b, MARGIN)] == ["worse"]
+    assert [one.verdict for one in against_one("B", b, "A", a, MARGIN)] == ["not_worse"]
+
+
+def test_each_metric_of_a_target_is_gated():
+    both = {"benchmark": "maskrcnn_mini", "target": "box and mask"}
+    a, b = (
+        entry([[{"BBOX": 0.5 + step, "SEGM": segm + step}] for step in (0.001, 0, -0.001)], **both)
+        for segm in (0.5, 0.3)
+    )
+    found = {one.metric: one.verdict for one in against_one("A", a, "B", b, MARGIN)}
+    assert found == {"BBOX": "not_worse", "SEGM": "worse"}
 
 
 def test_qualities_are_those_at_the_last_evaluation_that_all_runs_have():

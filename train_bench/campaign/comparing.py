@@ -102,8 +102,8 @@ def _gates(
 
 def _quality_gates(
     paths: Sequence[Path], judged: Sequence[Judgement], question: Question
-) -> list[quality_gate.QualityGate]:
-    """Quality gates of all but the first campaign against that."""
+) -> list[list[quality_gate.QualityGate]]:
+    """Quality gates of all but the first campaign against that, by metric."""
     if question.margin is None:
         return []
     first, *others = judged

@@ -30,7 +30,14 @@ from train_bench.errors import RequestError
 from train_bench.judge.entry import Judgement
 from train_bench.judge.score import Score, ScoredRun
 from train_bench.judge.state import state_of
-from train_bench.judge.statistics import ALPHA, student_probability, student_quantile
+from train_bench.judge.statistics import (
+    ALPHA,
+    student_power,
+    student_probability,
+    student_quantile,
+    variances_of_difference,
+    welch_error,
+)
 from train_bench.logs.record import DIED, TOO_SHORT_TO_TELL
 
 POWER = 0.8
@@ -270,7 +277,7 @@ def ratio_of(
     Satterthwaite's degrees of freedom), else that of paired differences. Of `drift`, error and degrees of freedom
     between campaigns, the wider interval counts."""
     difference = statistics.fmean(a) - statistics.fmean(b)
-    error, freedom = wider(error_of(*variances(a, b, paired=paired, floors=floors)), drift)
+    error, freedom = wider(welch_error(*variances_of_difference(a, b, paired=paired, floors=floors)), drift)
     if error == 0:
         exactly = bounded_exp(difference)
         return Ratio(value=exactly, low=exactly, high=exactly, p=1.0)
@@ -299,24 +306,12 @@ def more_runs(
     given the observed deviations (power of the t-test by the noncentral t distribution). At least 1; None if it is
     above `MOST_MORE`."""
     difference = abs(statistics.fmean(a) - statistics.fmean(b))
-    parts, sizes = variances(a, b, paired=paired, floors=floors)
+    parts, sizes = variances_of_difference(a, b, paired=paired, floors=floors)
     for more in range(1, MOST_MORE + 1):
-        error, freedom = error_of(parts, [size + more for size in sizes])
-        if error == 0 or _power(difference / error, freedom) >= POWER:
+        error, freedom = welch_error(parts, [size + more for size in sizes])
+        if error == 0 or student_power(freedom, difference / error, ALPHA / 2) >= POWER:
             return more
     return None
-
-
-def variances(
-    a: Sequence[float], b: Sequence[float], *, paired: bool, floors: Sequence[float] = ()
-) -> tuple[list[float], list[int]]:
-    """Variances that add up in the difference of the means, each at least its floor, with its sample size."""
-    if paired:
-        differences = [one - other for one, other in zip(a, b, strict=True)]
-        found, sizes = [statistics.variance(differences)], [len(differences)]
-    else:
-        found, sizes = [statistics.variance(a), statistics.variance(b)], [len(a), len(b)]
-    return [max(one, floor) for one, floor in zip(found, floors or [0.0] * len(found), strict=True)], sizes
 
 
 def floors_of(a: Sequence[ScoredRun], b: Sequence[ScoredRun], *, paired: bool) -> list[float]:
@@ -341,26 +336,9 @@ def _resolution(run: ScoredRun) -> float:
     return min(1.0, run.evaluation_minutes / run.minutes) ** 2 / 12
 
 
-def error_of(variances: Sequence[float], sizes: Sequence[int]) -> tuple[float, float]:
-    """Standard error of the difference, and its degrees of freedom. Rounding residue of zero variances counts as
-    zero."""
-    terms = [variance / size for variance, size in zip(variances, sizes, strict=True)]
-    total = math.fsum(terms)
-    if total < 1e-24:
-        return 0.0, math.inf
-    spread = math.fsum((term / total) ** 2 / (size - 1) for term, size in zip(terms, sizes, strict=True))
-    return math.sqrt(total), 1 / spread
-
-
 def bounded_exp(logarithm: float) -> float:
     """The ratio, kept positive and finite: two runs of very different length have a very wide interval."""
     return math.exp(max(-700.0, min(700.0, logarithm)))
-
-
-def _power(noncentrality: float, freedom: float) -> float:
-    from scipy.special import nctdtr
-
-    return 1 - float(nctdtr(freedom, noncentrality, student_quantile(freedom, 1 - ALPHA / 2)))
 
 
 def usable(score: WithRuns) -> list[ScoredRun]:

@@ -15,7 +15,12 @@ from train_bench.compare import comparison
 from train_bench.compare.independence import only_seed
 from train_bench.errors import RequestError
 from train_bench.judge.score import Score
-from train_bench.judge.statistics import MOST_RUNS, student_quantile
+from train_bench.judge.statistics import (
+    MOST_RUNS,
+    student_quantile,
+    variances_of_difference,
+    welch_error,
+)
 
 MARGIN = 0.05
 LEVEL = 0.05
@@ -65,8 +70,8 @@ def two_one_sided(
 ) -> EqualConvergence:
     """Test the logarithms of samples, whose variances are at least the `floors` of the evaluation period."""
     apart = math.fsum(other) / len(other) - math.fsum(one) / len(one)
-    spread, sizes = comparison.variances(one, other, paired=paired, floors=floors)
-    error, freedom = comparison.error_of(spread, sizes)
+    spread, sizes = variances_of_difference(one, other, paired=paired, floors=floors)
+    error, freedom = welch_error(spread, sizes)
     reach = error * student_quantile(freedom, 1 - LEVEL) if error else 0.0
     limit = math.log1p(MARGIN)
     verdict = "different" if error and abs(apart) - reach > limit else "cannot tell"

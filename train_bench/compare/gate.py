@@ -24,7 +24,6 @@ from train_bench.compare.comparison import (
     WithRuns,
     bounded_exp,
     comparable,
-    error_of,
     failures,
     floors_of,
     has_time,
@@ -33,7 +32,6 @@ from train_bench.compare.comparison import (
     pairs_of,
     refuse_other_tasks,
     usable,
-    variances,
     wider,
 )
 from train_bench.compare.design import (
@@ -48,7 +46,13 @@ from train_bench.compare.verdict import DRIFT, FAILURES, INTERVAL, Outcomes
 from train_bench.errors import RequestError
 from train_bench.judge.entry import Judgement
 from train_bench.judge.score import Score
-from train_bench.judge.statistics import ALPHA, student_quantile
+from train_bench.judge.statistics import (
+    ALPHA,
+    student_power,
+    student_quantile,
+    variances_of_difference,
+    welch_error,
+)
 from train_bench.logs.record import DIED
 
 SLOWER, NOT_SLOWER, CANNOT_TELL = "slower", "not_slower", "cannot_tell"
@@ -173,7 +177,9 @@ def against_one(
         of_a, of_b = logs_of(first_a, "minutes") or [], logs_of(first_b, "minutes") or []
         floors = floors_of(first_a, first_b, paired=paired)
         drift = drift_error(design.groups, (size_a, size_b)) if design.groups else None
-        error, freedom = wider(error_of(*variances(of_a, of_b, paired=paired, floors=floors)), drift)
+        error, freedom = wider(
+            welch_error(*variances_of_difference(of_a, of_b, paired=paired, floors=floors)), drift
+        )
         difference = statistics.fmean(of_b) - statistics.fmean(of_a)
         looks.append(_bounds(min(size_a, size_b), difference, error, freedom, low_level, high_level))
         upto = None if most_pairs is None else max(run.index for run in (*first_a, *first_b))
@@ -351,21 +357,17 @@ def _more(
     level: float,
 ) -> int | None:
     distance = abs(statistics.fmean(b) - statistics.fmean(a) - math.log1p(limit))
-    parts, sizes = variances(a, b, paired=paired, floors=floors)
-    return _first(lambda more: (distance, *error_of(parts, [size + more for size in sizes])), level)
+    parts, sizes = variances_of_difference(a, b, paired=paired, floors=floors)
+    return _first(lambda more: (distance, *welch_error(parts, [size + more for size in sizes])), level)
 
 
 def _first(further: Callable[[int], tuple[float, float, float]], level: float) -> int | None:
     """Smallest number of further runs with which the test has the required power (noncentral t distribution). `further`
     gives distance from the limit, standard error and degrees of freedom."""
-    from scipy.special import nctdtr
 
     def enough(more: int) -> bool:
         distance, error, freedom = further(more)
-        if error == 0:
-            return True
-        quantile = student_quantile(freedom, 1 - level)
-        return 1 - float(nctdtr(freedom, distance / error, quantile)) >= POWER
+        return error == 0 or student_power(freedom, distance / error, level) >= POWER
 
     if not enough(MOST_MORE):
         return None

@@ -14,18 +14,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from train_bench.compare.comparison import (
-    LEAST_RUNS,
-    error_of,
-    more_runs,
-    refuse_other_tasks,
-    variances,
-)
+from train_bench.compare.comparison import LEAST_RUNS, more_runs, refuse_other_tasks
 from train_bench.compare.gate import CANNOT_TELL
 from train_bench.compare.independence import without_copies
 from train_bench.core.finite_number import finite_number
 from train_bench.judge.entry import Judgement
-from train_bench.judge.statistics import ALPHA, student_quantile
+from train_bench.judge.statistics import (
+    ALPHA,
+    student_quantile,
+    variances_of_difference,
+    welch_error,
+)
 from train_bench.logs.record import RunRecord
 from train_bench.quality import Threshold
 from train_bench.rules import ruleset
@@ -73,11 +72,18 @@ class QualityGate:
 
 def against_one(
     name_a: str, a: Judgement, name_b: str, b: Judgement, margin: float, *, others: int = 1
-) -> QualityGate:
-    """Gate between two entries, one of `others` that are tested together, by the first metric of the target. Raises
-    `RequestError` if their tasks differ."""
+) -> list[QualityGate]:
+    """Gates between two entries, one of `others` that are tested together: one for each metric of the target, and
+    `worse` in one is an error of all. Raises `RequestError` if their tasks differ."""
     refuse_other_tasks(name_a, a.score, name_b, b.score)
-    threshold = ruleset.load(a.score.ruleset).benchmark(a.score.benchmark).target.thresholds[0]
+    thresholds = ruleset.load(a.score.ruleset).benchmark(a.score.benchmark).target.thresholds
+    tested = others * len(thresholds)
+    return [_by_metric(name_a, a, name_b, b, margin, threshold, tested) for threshold in thresholds]
+
+
+def _by_metric(
+    name_a: str, a: Judgement, name_b: str, b: Judgement, margin: float, threshold: Threshold, others: int
+) -> QualityGate:
     curves = [[_curve(record, threshold.metric) for record in _originals(side)] for side in (a, b)]
     whole = [[curve for curve in of_side if curve] for of_side in curves]
     common = (
@@ -109,7 +115,7 @@ def _tested(
     sign = 1 if threshold.higher_is_better else -1
     loss = sign * (statistics.fmean(a) - statistics.fmean(b))
     gate = replace(gate, means=(statistics.fmean(a), statistics.fmean(b)), loss=loss)
-    error, freedom = error_of(*variances(a, b, paired=False))
+    error, freedom = welch_error(*variances_of_difference(a, b, paired=False))
     if error == 0:
         return gate
     low = loss - student_quantile(freedom, 1 - ALPHA / others) * error

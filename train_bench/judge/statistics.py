@@ -96,3 +96,34 @@ def student_probability(freedom: float, value: float) -> float:
     from scipy.special import stdtr
 
     return float(stdtr(freedom, value))
+
+
+def student_power(freedom: float, noncentrality: float, level: float) -> float:
+    """Power of a one-sided t-test at `level` against a mean so many standard errors beyond the bound (noncentral t
+    distribution)."""
+    from scipy.special import nctdtr
+
+    return 1 - float(nctdtr(freedom, noncentrality, student_quantile(freedom, 1 - level)))
+
+
+def variances_of_difference(
+    a: Sequence[float], b: Sequence[float], *, paired: bool, floors: Sequence[float] = ()
+) -> tuple[list[float], list[int]]:
+    """Variances that add up in the difference of the means, each at least its floor, with its sample size."""
+    if paired:
+        differences = [one - other for one, other in zip(a, b, strict=True)]
+        found, sizes = [statistics.variance(differences)], [len(differences)]
+    else:
+        found, sizes = [statistics.variance(a), statistics.variance(b)], [len(a), len(b)]
+    return [max(one, floor) for one, floor in zip(found, floors or [0.0] * len(found), strict=True)], sizes
+
+
+def welch_error(variances: Sequence[float], sizes: Sequence[int]) -> tuple[float, float]:
+    """Standard error of the difference of means, and its degrees of freedom (Welch 1947, Satterthwaite). Rounding
+    residue of zero variances counts as zero."""
+    terms = [variance / size for variance, size in zip(variances, sizes, strict=True)]
+    total = math.fsum(terms)
+    if total < 1e-24:
+        return 0.0, math.inf
+    spread = math.fsum((term / total) ** 2 / (size - 1) for term, size in zip(terms, sizes, strict=True))
+    return math.sqrt(total), 1 / spread

@@ -9,7 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from train_bench.judge.statistics import student_probability, student_quantile
+from train_bench.judge.statistics import (
+    student_power,
+    student_probability,
+    student_quantile,
+    variances_of_difference,
+    welch_error,
+)
 from train_bench.referee.readers import Record
 
 LEVEL, POWER = 0.01, 0.8
@@ -166,10 +172,7 @@ def _power(runs: int, effect: float, target: Target) -> float:
     if target.deviation is not None:
         normal = statistics.NormalDist()
         return normal.cdf(effect * math.sqrt(runs) - normal.inv_cdf(1 - target.level))
-    from scipy.special import nctdtr
-
-    bound = student_quantile(runs - 1, 1 - target.level)
-    return 1 - float(nctdtr(runs - 1, effect * math.sqrt(runs), bound))
+    return student_power(runs - 1, effect * math.sqrt(runs), target.level)
 
 
 def _times(record: Record) -> list[float]:
@@ -188,13 +191,9 @@ def _gain(former: str, before: Sequence[float], now: Sequence[float]) -> Gain | 
     )
     if min(len(before), len(now)) < 2:
         return gain
-    parts = [statistics.variance(times) / len(times) for times in (before, now)]
-    error = math.sqrt(sum(parts))
+    error, freedom = welch_error(*variances_of_difference(before, now, paired=False))
     if error == 0:
         return gain
-    freedom = sum(parts) ** 2 / sum(
-        part**2 / (len(times) - 1) for part, times in zip(parts, (before, now), strict=True)
-    )
     half = student_quantile(freedom, 0.975) * error
     p = student_probability(freedom, -gain.shorter / error)
     return replace(gain, low=gain.shorter - half, high=gain.shorter + half, p=p)

@@ -24,10 +24,11 @@ WIDEST = 1e100
 
 
 def document(
-    gates: Sequence[Gate], compared: Mapping[str, Any], quality: Sequence[QualityGate]
+    gates: Sequence[Gate], compared: Mapping[str, Any], quality: Sequence[Sequence[QualityGate]]
 ) -> dict[str, Any]:
-    """Object of `compare --json` with a gate on times, on quality or on both; `compared` is that of the comparisons."""
-    verdicts = [*(one.verdict for one in gates), *(one.verdict for one in quality)]
+    """Object of `compare --json` with a gate on times, on the quality of each B by metric, or on both;
+    `compared` is that of the comparisons."""
+    verdicts = [*(one.verdict for one in gates), *(one.verdict for of_one in quality for one in of_one)]
     verdict = max(verdicts, key=[NOT_WORSE, NOT_SLOWER, CANNOT_TELL, WORSE, SLOWER].index)
     labels = [label_of(number) for number in range(1, len(gates) + 1)]
     sentences = [
@@ -44,7 +45,8 @@ def document(
         "gates": [one.as_json() | {"sentence": text} for one, text in zip(gates, sentences, strict=True)],
         "quality_gates": [
             one.as_json() | {"sentence": quality_sentence(one.as_json(), label_of(number))}
-            for number, one in enumerate(quality, start=1)
+            for number, of_one in enumerate(quality, start=1)
+            for one in of_one
         ],
         **compared,
     }

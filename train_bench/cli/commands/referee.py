@@ -20,6 +20,7 @@ from train_bench.errors import LogError, RequestError
 from train_bench.referee.claim import LEVEL, POWER, Claim, Target, judge_record
 from train_bench.referee.readers import Names, read_record
 from train_bench.report import referee
+from train_bench.report.comparison import distinct_names
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     claims: list[Claim] = []
     unread = []
     former = None
-    for name, path in zip(_distinct(options.paths), options.paths, strict=True):
+    for name, path in zip(distinct_names([*map(str, options.paths)]), options.paths, strict=True):
         try:
             record = read_record(path, names)
         except LogError as error:
@@ -77,16 +78,6 @@ ALLOWED = {
     "above": "give a number, for example 0.2565",
     "below": "give a number, for example 3.28",
 }
-
-
-def _distinct(paths: Sequence[Path]) -> list[str]:
-    """Names of records: as short as tells them apart."""
-    parts = [path.resolve().parts for path in paths]
-    for count in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(one[-count:]) for one in parts]
-        if len({*names}) == len({*parts}):
-            return names
-    return list(map(str, paths))
 
 
 def _parser() -> argparse.ArgumentParser:
