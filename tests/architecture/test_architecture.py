@@ -89,6 +89,7 @@ ONLY_IN = {
         "train_bench/gpu_check/probe.py",
         "train_bench/gpu_check/probes.py",
         "train_bench/own_trainer/command.py",
+        "train_bench/own_trainer/evaluator.py",
         "train_bench/startup/started.py",
         "launchers/horovod/build.py",
         "launchers/slurm/hostlist.py",

@@ -64,6 +64,13 @@ OF_A_RUN = ("seed", "run", "rank", "folder", "log", "job", "data_dir")
 """Placeholders for values of the run in a command, besides the keys of hyperparameters."""
 
 
+INTERPRETERS = ("python", "sh", "bash", "dash", "perl", "ruby", "Rscript", "julia", "node", "env")
+"""Programs of a system that run another one."""
+
+HANDED = "handed"
+"""Placeholder in the command of an evaluator: a copy of the file that the program hands over."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """A user's own program that trains in place of a reference: its words as typed, and its working directory."""
@@ -75,6 +82,18 @@ class Command:
         """Placeholders for values of a run."""
         for word in self.argv:
             yield from filter(None, PLACE.findall(word))
+
+    def named_files(self) -> list[Path]:
+        """Files and folders that its words name, without an interpreter (`python3.11`, `bash`) at their beginning."""
+        first = self.argv[0]
+        runs_another = "/" not in first or Path(first).name.rstrip(".0123456789") in INTERPRETERS
+        found = []
+        for word in self.argv[1:] if runs_another else self.argv:
+            for name in (word, word.partition("=")[2]):
+                path = Path(self.cwd, name)
+                if name and not PLACE.search(name) and "\0" not in name and path.exists():
+                    found.append(path.resolve())
+        return list(dict.fromkeys(found))
 
     def filled(self, values: Mapping[str, Any]) -> tuple[str, ...]:
         """The words of one run. Values other than text are spelled as JSON; a placeholder without a value stays."""
@@ -105,7 +124,8 @@ class Job:
     `work_options` are for it alone. With `checkpoint_seconds`, ranks write checkpoints, and a run whose ranks die is
     started again from the last one; `faults` are the injected faults, as requested. `drop_caches_command` is the
     program that drops the caches of a host, as typed; None: the rank does it, as root.
-    `python` is the interpreter of the ranks; None is that of the launching process.
+    `python` is the interpreter of the ranks; None is that of the launching process. `evaluator` is the program that
+    measures the quality of what a `command` hands over, whose time is part of the result if it is `evaluator_on_clock`.
     """
 
     benchmark: str
@@ -140,6 +160,8 @@ class Job:
     faults: str | None = None
     drop_caches_command: str | None = None
     python: str | None = None
+    evaluator: Command | None = None
+    evaluator_on_clock: bool = True
 
     @property
     def rank_module(self) -> str:

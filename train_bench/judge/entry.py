@@ -17,6 +17,7 @@ from train_bench.judge import rcp
 from train_bench.judge.checks import CAMPAIGN_CHECKS, ENTRY_CHECKS, RCP_CHECKS, RUN_CHECKS, unverifiable
 from train_bench.judge.checks.campaign_checks import Changes, redefined_values
 from train_bench.judge.checks.case import EntryCase, ProgramFacts
+from train_bench.judge.checks.measured import measured_by, minutes_of_evaluator
 from train_bench.judge.checks.planned import Planned, planned_of
 from train_bench.judge.checks.submission import stated_divisions
 from train_bench.judge.checks.text_numbers import TEXT
@@ -149,13 +150,15 @@ def judge_entry(
         redefined=redefined_values(location, rules, changes),
         world_size=_ranks(location, case),
         warnings=_warnings(of_campaign, records, of_runs),
+        measured_by=measured_by(case),
     )
 
     def rcp_test(window: Sequence[int]) -> rcp.RcpVerdict:
         return _rcp_test(case, [records[at] for at in window], [verdicts[at] for at in window])
 
     broken = [finding.message for finding in of_entry if finding.grade == BREAKS]
-    score = make_score(rules, records, verdicts, rcp_test, case.points_digest, origin, official, broken)
+    scored = [without_evaluator(case, record) for record in records]
+    score = make_score(rules, scored, verdicts, rcp_test, case.points_digest, origin, official, broken)
     return Judgement(
         location=location,
         records=records,
@@ -166,6 +169,16 @@ def judge_entry(
         summaries=() if summarize is None else tuple(one.summary for one in logs),
         official_logs=tuple(one.official for one in logs),
         programs=tuple(one.program for one in logs) if location.runs_command else (),
+    )
+
+
+def without_evaluator(case: EntryCase, record: RunRecord) -> RunRecord:
+    """A record whose time leaves that of the evaluator out, if the plan does; the log has the whole time."""
+    minutes = minutes_of_evaluator(case, record)
+    return (
+        record
+        if record.minutes is None or not 0 < minutes < record.minutes
+        else replace(record, minutes=record.minutes - minutes)
     )
 
 

@@ -38,7 +38,7 @@ class Origin:
     benchmark as it is defined here, though the plan calls them no change overruled objections that `package
     --force` overruled warnings warnings, which invalidate nothing declared_runs number of planned runs batch
     bad ends of jobs in a batch system scaling `strong` or `weak`, in HPC rounds alone a single log given by
-    itself
+    itself measured_by who measured the quality of a user's own program
     """
 
     submitter: str | None = None
@@ -56,6 +56,7 @@ class Origin:
     batch: tuple[str, ...] = ()
     scaling: str | None = None
     alone: bool = False
+    measured_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +105,7 @@ class Score:
     (ddof 1) and interval are of all converged runs. Of `weak` scaling, `score_minutes` is the time to train all models,
     and there is no olympic mean. `disturbed` is a sentence if other processes had the processors, `verified` one if
     kept weights were evaluated again. `official_verdict` is that of the official tools. `valid` is None of a single log
-    that breaks no rule: it is no result."""
+    that breaks no rule: it is no result. `measured_by` says who measured the quality of a user's own program."""
 
     submitter: str | None
     system: str | None
@@ -138,6 +139,7 @@ class Score:
     reasons: tuple[str, ...]
     warnings: tuple[str, ...]
     official_verdict: OfficialVerdict
+    measured_by: str | None = None
 
     @property
     def state(self) -> str:
@@ -241,6 +243,7 @@ def make_score(
         reasons=(_single_log(rules, verdicts),) if single else (*reasons, *broken),
         warnings=(*origin.warnings, *_weak_scaling_sentence(weak)),
         official_verdict=official,
+        measured_by=origin.measured_by,
     )
 
 

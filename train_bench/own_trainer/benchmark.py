@@ -24,7 +24,7 @@ import platform
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -86,6 +86,9 @@ class Benchmark:
 
     knows_ranks = True
     """False where lines of a program are followed: it may have more processes than it says."""
+
+    evaluate: Callable[[str], dict[str, float]] = staticmethod(job.ask_evaluator)
+    """Metrics of a file by the evaluator of the run."""
 
     def __init__(
         self,
@@ -269,10 +272,30 @@ class Benchmark:
         """Report the metrics of the evaluation, by the names of the target; a single one needs no name. Rank 0's count.
         Returns whether the run is decided; then the clock has stopped and the log is closed."""
         clock = self._begun("report")
+        if self._job.evaluator:
+            raise RequestError(
+                "report(): this run has an evaluator, which measures the quality; call hand_over(FILE) with the file "
+                "of predictions or weights that it reads."
+            )
         if value is not None:
             metrics[self._job.target.only_metric()] = value
+        return self._decided(clock, metrics, "report()")
+
+    def hand_over(self, path: str | Path) -> bool:
+        """Hand over a file of predictions or weights to the evaluator of the run, in place of `report`: its metrics
+        are those of the evaluation. That of rank 0 counts. Returns as `report` does."""
+        clock = self._begun("report")
+        if not self._job.evaluator:
+            raise RequestError(
+                "hand_over(): this run has no evaluator; plan one, evaluator='python evaluate.py {handed}', or "
+                "report() the metrics."
+            )
+        metrics = self.evaluate(str(Path(path).absolute())) if self.rank == 0 else {}
+        return self._decided(clock, metrics, "The evaluator")
+
+    def _decided(self, clock: Clock, metrics: Mapping[str, Any], call: str) -> bool:
         values = {name: _number(metric) for name, metric in metrics.items()}
-        if not clock.report(Quality(metrics=values), "report()"):
+        if not clock.report(Quality(metrics=values), call):
             return False
         took = self._train_samples is None and self._job.unit is Unit.SAMPLE
         clock.run_stop(train_samples=self._taken if took else None)

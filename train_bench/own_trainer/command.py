@@ -29,9 +29,10 @@ from train_bench.core.job import PLAN_DIGEST, Command, Job, plan_digest, read_jo
 from train_bench.core.parent_death import end_with_parent
 from train_bench.core.signals import ENDING
 from train_bench.errors import LaunchError, TrainBenchError
-from train_bench.own_trainer import leftovers, observation
+from train_bench.own_trainer import hidden, leftovers, observation
 from train_bench.own_trainer.benchmark import Benchmark
 from train_bench.own_trainer.data_watch import DataWatch
+from train_bench.own_trainer.evaluator import Evaluator
 from train_bench.own_trainer.job import VARIABLE
 from train_bench.own_trainer.lines import Lines
 from train_bench.own_trainer.output import OutputInLog
@@ -140,6 +141,7 @@ def _tell(job: Job, place: Place, *, dropped: bool) -> tuple[Path, dict[str, Any
         "drop_caches": dropped,
         "device": job.device.value,
         "precision": job.precision.value,
+        "evaluator": job.evaluator is not None,
     }
     del facts["size"]
     files.write_json(path, facts)
@@ -218,12 +220,19 @@ def _run(job: Job, place: Place) -> Ended:
     in_log = place.rank == 0 and OutputInLog.due(facts["ruleset"])
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
     refusals: list[str] = []
-    lines = _lines(job, job_file, refusals) if place.rank == 0 else None
+    evaluator = None
+    if job.evaluator is not None:
+        copies = job.ranks_folder / f"handed_{place.rank}"
+        evaluator = Evaluator(job.evaluator, values, copies, _as_a_child)
+    evaluate = None if evaluator is None else evaluator.evaluate
+    lines = _lines(job, job_file, refusals, evaluate) if place.rank == 0 else None
     watch = DataWatch(Path(facts["data_dir"]), mark=job_file) if place.rank == 0 else None
     environ = _environment(job, place, job_file) | (lines.environment if lines is not None else {})
     _adopt_orphans()
-    seen = observation.Observation(observation.path_of(job, place.rank), job.partial_log, watch)
-    process = _started(command, values, environ, piped=in_log)
+    seen = observation.Observation(
+        observation.path_of(job, place.rank), job.partial_log, watch, evaluator=evaluator
+    )
+    process = _started(command, values, environ, evaluator, piped=in_log)
     output = OutputInLog(process.stdout, job.partial_log) if in_log else None
     try:
         terminated = _watch(process, _heartbeat(job) if place.rank == 0 else lambda: None, seen)
@@ -231,6 +240,8 @@ def _run(job: Job, place: Place) -> Ended:
         _signal_group(process, signal.SIGKILL)
         leftovers.kill(str(job_file))
         process.wait()
+        if evaluator is not None:
+            evaluator.stop()
         _reap()
         for follower in (output, lines):
             if follower is not None:
@@ -245,20 +256,25 @@ def _run(job: Job, place: Place) -> Ended:
     )
 
 
-def _lines(job: Job, job_file: Path, refusals: list[str]) -> Lines:
-    """Follow the calls of a program that is not Python. The first refused call ends the program."""
+def _lines(
+    job: Job, job_file: Path, refusals: list[str], evaluate: Callable[[str], dict[str, float]] | None
+) -> Lines:
+    """Follow the calls of a program that is not Python, and those for the evaluator of any. The first refused call ends
+    the program."""
 
     def benchmark() -> Benchmark:
         os.environ[VARIABLE] = str(job_file)
         made = Benchmark(rank=0, world_size=1)
         made.knows_ranks = False
+        if evaluate is not None:
+            made.evaluate = evaluate
         return made
 
     def refused(reason: str) -> None:
         refusals.append(reason)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    return Lines(job.ranks_folder, benchmark, refused)
+    return Lines(job.ranks_folder, benchmark, refused, evaluate)
 
 
 def _tell_of_the_data(job: Job, watch: DataWatch) -> None:
@@ -269,14 +285,21 @@ def _tell_of_the_data(job: Job, watch: DataWatch) -> None:
 
 
 def _started(
-    command: Command, values: Mapping[str, Any], environ: Mapping[str, str], *, piped: bool
+    command: Command,
+    values: Mapping[str, Any],
+    environ: Mapping[str, str],
+    evaluator: Evaluator | None,
+    *,
+    piped: bool,
 ) -> subprocess.Popen[bytes]:
-    """The program in a process group of its own, writing where this process writes unless its output is `piped`."""
+    """The program in a process group of its own, writing where this process writes unless its output is `piped`, and
+    without the files of its evaluator where these can be hidden."""
     argv = command.filled(values)
 
-    def end_with_us() -> None:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
-        end_with_parent()
+    def begin() -> None:
+        if evaluator is not None and evaluator.hides:
+            hidden.hide(evaluator.hidden)
+        _as_a_child()
 
     try:
         return subprocess.Popen(
@@ -286,11 +309,17 @@ def _started(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if piped else None,
             process_group=0,
-            preexec_fn=end_with_us,
+            preexec_fn=begin,
         )
     except OSError as error:
         where = f" in {command.cwd}" if not Path(command.cwd).is_dir() else ""
         raise LaunchError(f"{argv[0]} could not be started{where}: {error.strerror}.") from error
+
+
+def _as_a_child() -> None:
+    """Take signals, and end with this process."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
+    end_with_parent()
 
 
 def _adopt_orphans() -> None:

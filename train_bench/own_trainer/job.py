@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from train_bench.errors import RequestError
+from train_bench.errors import LaunchError, RequestError
 from train_bench.progress import EvalSchedule, Unit
 from train_bench.quality import Target, Threshold
 
@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 VARIABLE = "TRAIN_BENCH_JOB"
 """Environment variable: the file that tells a program which run of which campaign it is."""
 
+CALLS_VARIABLE, ANSWERS_VARIABLE = "TRAIN_BENCH_CALLS", "TRAIN_BENCH_ANSWERS"
+"""Environment variables: the pipes of calls to the process that has started a program, and of their answers."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnJob:
     """One run of a program. `hyperparameters` are planned and have to be announced unchanged; `announcement` is logged
-    in addition, None in it is filled in by the run. `schedule` gives the evaluations once the values that they depend
-    on are announced. `log` is the partial log. `caches_dropped` is whether the page caches were dropped."""
+    in addition, None in it is filled in by the run. With an `evaluator` the quality is that of what is handed over.
+    `schedule` gives the evaluations once the values that they depend on are announced. `log` is the partial log.
+    `caches_dropped` is whether the page caches were dropped."""
 
     benchmark: str
     rules: BenchmarkRules
@@ -39,6 +43,7 @@ class OwnJob:
     data_dir: Path | None
     caches_dropped: bool
     of_campaign: bool
+    evaluator: bool = False
 
 
 def job_of_campaign(benchmark: str | None, ruleset: str | None) -> OwnJob:
@@ -65,7 +70,21 @@ def job_of_campaign(benchmark: str | None, ruleset: str | None) -> OwnJob:
         data_dir=None if given["data_dir"] is None else Path(given["data_dir"]),
         caches_dropped=given["drop_caches"],
         of_campaign=True,
+        evaluator=given["evaluator"],
     )
+
+
+def ask_evaluator(handed: str) -> dict[str, float]:
+    """Metrics that the evaluator finds in a file; the process that has started this program asks it. A refusal ends
+    the program."""
+    with Path(os.environ[CALLS_VARIABLE]).open("w", encoding="utf-8") as calls:
+        calls.write(json.dumps({"call": "evaluate", "path": handed}) + "\n")
+    with Path(os.environ[ANSWERS_VARIABLE]).open(encoding="utf-8") as answers:
+        answer = json.loads(answers.readline())
+    if not answer["ok"]:
+        raise LaunchError(answer["error"])
+    metrics: dict[str, float] = answer["metrics"]
+    return metrics
 
 
 def mark_start() -> None:

@@ -23,9 +23,10 @@ from train_bench.core import files
 from train_bench.core.excerpt import shorten
 from train_bench.errors import RequestError, TrainBenchError
 from train_bench.own_trainer.benchmark import Benchmark
+from train_bench.own_trainer.job import ANSWERS_VARIABLE, CALLS_VARIABLE
 
-CALLS_VARIABLE = "TRAIN_BENCH_CALLS"
-ANSWERS_VARIABLE = "TRAIN_BENCH_ANSWERS"
+EVALUATE = "evaluate"
+"""Call of a program that writes its log itself: the answer has the metrics that the evaluator finds in a file."""
 
 CALLS = (
     "announce",
@@ -36,6 +37,7 @@ CALLS = (
     "block_start",
     "eval_start",
     "report",
+    "hand_over",
 )
 """Methods of `Benchmark` that a line may name."""
 
@@ -53,13 +55,18 @@ LATEST_MS = 1e18
 class Lines:
     """Follows the calls of a program from its construction on, until `close`. `benchmark` makes the program's
     `Benchmark` at its first call; `refused` is called once with a sentence when a call is refused, and no further call
-    counts."""
+    counts. `evaluate` gives the metrics of a file, if the run has an evaluator."""
 
     def __init__(
-        self, folder: Path, benchmark: Callable[[], Benchmark], refused: Callable[[str], None]
+        self,
+        folder: Path,
+        benchmark: Callable[[], Benchmark],
+        refused: Callable[[str], None],
+        evaluate: Callable[[str], dict[str, float]] | None = None,
     ) -> None:
         self._make = benchmark
         self._refused = refused
+        self._evaluate = evaluate
         self._benchmark: Benchmark | None = None
         self._number = 0
         self._over = False
@@ -134,11 +141,12 @@ class Lines:
             files.refuse_depth(call)
         except (ValueError, RecursionError):
             call = None
-        if not isinstance(call, dict) or call.get("call") not in CALLS:
+        known = CALLS if self._evaluate is None else (*CALLS, EVALUATE)
+        if not isinstance(call, dict) or call.get("call") not in known:
             shown = line[:80].decode(errors="replace")
             raise RequestError(
                 f'{shown!r} is not a call; a line is a JSON object such as {{"call": "init_start"}}, with one of '
-                f"{', '.join(CALLS)}."
+                f"{', '.join(known)}."
             )
         sent = call.pop("time_ms", None)
         if isinstance(sent, (int, float)) and abs(sent) < LATEST_MS:
@@ -146,6 +154,8 @@ class Lines:
         return call.pop("call"), call
 
     def _call(self, name: str, named_arguments: Mapping[str, Any]) -> dict[str, Any]:
+        if name == EVALUATE and self._evaluate is not None:
+            return {"ok": True, "metrics": self._evaluate(str(named_arguments.get("path")))}
         if self._benchmark is None:
             self._benchmark = self._make()
         one = self._benchmark

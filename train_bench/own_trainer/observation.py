@@ -14,11 +14,15 @@ from train_bench.core import files
 from train_bench.core.job import Job
 from train_bench.errors import LogError
 from train_bench.own_trainer.data_watch import DataWatch
+from train_bench.own_trainer.evaluator import Evaluator
 from train_bench.own_trainer.program_log import TOKEN
 from train_bench.run import processors, system
 
 OBSERVED = "observed"
 """Key in the record of an attempt."""
+
+EVALUATOR = "evaluator"
+"""Key of what the evaluator of the run has found, if it has one."""
 
 SECONDS = ("seconds", "processor_seconds", "clock_processor_seconds")
 """Fields that add up over the starts of an attempt; null where the system does not tell."""
@@ -34,8 +38,14 @@ class Observation:
     while it runs. `path` is the file that gets it; what it holds before is of an earlier start in the same attempt."""
 
     def __init__(
-        self, path: Path, log: Path, data: DataWatch | None, now: Callable[[], float] = time.time
+        self,
+        path: Path,
+        log: Path,
+        data: DataWatch | None,
+        now: Callable[[], float] = time.time,
+        evaluator: Evaluator | None = None,
     ) -> None:
+        self._evaluator = evaluator
         self._path = path
         self._earlier = _earlier(path)
         self._log = log
@@ -81,6 +91,7 @@ class Observation:
             "clock_processor_seconds": _between(before, total),
             "accelerators": len(system.describe()["accelerators"]),
             "data": None if self._data is None else self._data.in_all(),
+            **({} if self._evaluator is None else {EVALUATOR: self._evaluator.as_json()}),
         }
 
     def _has_run_start(self) -> bool:
@@ -94,7 +105,10 @@ class Observation:
         return False
 
     def _processor_seconds(self) -> float | None:
-        return processors.processor_seconds()
+        """Without that of the evaluator, which is a child of this process, too."""
+        seconds = processors.processor_seconds()
+        of_evaluator = 0.0 if self._evaluator is None else self._evaluator.processor_seconds
+        return None if seconds is None else seconds - of_evaluator
 
 
 def read(job: Job) -> dict[str, Any]:

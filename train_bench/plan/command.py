@@ -29,40 +29,40 @@ LARGEST_BYTES = 16 * 2**20
 INTERPRETER = re.compile(r"python[0-9.]*")
 
 
-def read(text: str, hyperparameters: Collection[str], cwd: Path) -> Command:
+def read(text: str, hyperparameters: Collection[str], cwd: Path, *, name: str = "command") -> Command:
     """Parse the command in `words`. Raises `RequestError`, too, for unknown placeholders."""
-    command = words(text, cwd)
-    _refuse_places(command, (*OF_A_RUN, *hyperparameters))
+    command = words(text, cwd, name)
+    _refuse_places(command, (*OF_A_RUN, *hyperparameters), name)
     return command
 
 
-def words(text: str, cwd: Path) -> Command:
+def words(text: str, cwd: Path, name: str = "command") -> Command:
     """Split `text` into words as a shell does, without expansions.
 
     Raises `RequestError` for an empty command, quotes that are not closed and a program that does not exist.
     """
-    argv = tuple(shell_words.split(text, "command"))
+    argv = tuple(shell_words.split(text, name))
     if not argv or not argv[0]:
-        raise RequestError("command= is empty; give a program and its arguments, command='python my.py'.")
+        raise RequestError(f"{name}= is empty; give a program and its arguments, {name}='python my.py'.")
     program = argv[0]
     path = str(cwd / program) if "/" in program else program
     if not PLACE.search(program) and shutil.which(path) is None:
         raise RequestError(
-            f"command= begins with {program}, and there is no such program here (no shell reads the words)."
+            f"{name}= begins with {program}, and there is no such program here (no shell reads the words)."
         )
     return Command(argv=argv, cwd=str(cwd))
 
 
-def _refuse_places(command: Command, known: Collection[str]) -> None:
+def _refuse_places(command: Command, known: Collection[str], name: str) -> None:
     for word in command.argv:
         if set(PLACE.sub("", word)) & set("{}"):
             raise RequestError(
-                f"command= has a brace in {word!r} that encloses no name; write {{{{ and }}}} for braces."
+                f"{name}= has a brace in {word!r} that encloses no name; write {{{{ and }}}} for braces."
             )
     unknown = sorted({name for name in command.places() if name not in known})
     if unknown:
         raise RequestError(
-            f"command= names {', '.join(f'{{{name}}}' for name in unknown)}, which stands for nothing; known: "
+            f"{name}= names {', '.join(f'{{{place}}}' for place in unknown)}, which stands for nothing; known: "
             f"{', '.join(sorted(known))}. Write {{{{ and }}}} for braces."
         )
 

@@ -12,7 +12,7 @@ import cattrs
 
 from train_bench import seeds
 from train_bench.core import files
-from train_bench.core.job import OF_ONE_JOB, Job, jobs_of
+from train_bench.core.job import HANDED, OF_ONE_JOB, Job, jobs_of
 from train_bench.plan import budget, command, discover
 from train_bench.plan.asked import Asked
 from train_bench.plan.definition import changes
@@ -74,9 +74,8 @@ def from_json(written: Mapping[str, Any], folder: Path) -> Plan:
     return cattrs.structure({**written, "jobs": jobs}, Plan)
 
 
-COPIED = sorted(
-    TRAITS.keys() & {field.name for field in fields(Job)} - {"benchmark", "launcher", "command", *OF_ONE_JOB}
-)
+OWN = {"benchmark", "launcher", "command", "evaluator", *OF_ONE_JOB}
+COPIED = sorted(TRAITS.keys() & {field.name for field in fields(Job)} - OWN)
 """Options that a job has as they were requested."""
 
 
@@ -144,6 +143,14 @@ def _job(asked: Asked) -> Job:
         command=None
         if options.command is None
         else command.read(options.command, config.hyperparameters.logged(), asked.provenance.cwd),
+        evaluator=None
+        if options.evaluator is None
+        else command.read(
+            options.evaluator,
+            (*config.hyperparameters.logged(), HANDED),
+            asked.provenance.cwd,
+            name="evaluator",
+        ),
         stop_when=None if options.max_minutes is None else budget.Budget(minutes=options.max_minutes).text,
         faults=options.inject_faults,
     )

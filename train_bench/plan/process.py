@@ -1,5 +1,6 @@
 """Execution of a launch: writes its files, starts it, waits, leaves no process behind. The only file of train_bench
-that starts subprocesses, but for the one of each rank that a command is (`own_trainer/command.py`), those that read the
+that starts subprocesses, but for the one of each rank that a command is (`own_trainer/command.py`) and its evaluator
+(`own_trainer/evaluator.py`), those that read the
 energy of a host (`energy/`), the ways to the nodes of a fleet (`fleet/link.py`), and those whose start is timed
 (`startup/started.py`)."""
 

@@ -12,7 +12,7 @@ from train_bench.core.job import Device, Precision
 from train_bench.core.secret_filter import refuse_secrets
 from train_bench.energy import meter
 from train_bench.errors import RequestError
-from train_bench.plan import discover, fault_plan
+from train_bench.plan import command, discover, fault_plan
 from train_bench.plan.asked import Asked
 from train_bench.plan.interpreter import LAUNCHERS
 from train_bench.rules.allowed import CLOSED
@@ -119,6 +119,32 @@ def options_of_references(asked: Asked) -> Iterator[str]:
     for name in ("keep_weights", "deterministic"):
         if getattr(asked.options, name) and asked.options.command is not None:
             yield f"{name}=true is for references; a command has its own ways. Leave it out."
+
+
+def evaluator(asked: Asked) -> Iterator[str]:
+    """An evaluator of a reference, or one that the program could not run beside; and one off the clock of a round that
+    counts evaluations."""
+    options = asked.options
+    if options.evaluator is None:
+        if not options.evaluator_on_clock:
+            yield "evaluator_on_clock=false is for an evaluator=; give one, or leave it out."
+        return
+    if options.command is None:
+        yield "evaluator= measures what a command= hands over, and a reference evaluates itself. Leave it out."
+        return
+    if not options.evaluator_on_clock and not asked.rules.strict:
+        yield (
+            f"evaluator_on_clock=false leaves evaluations out of the time, which {asked.rules.ruleset} counts. "
+            "Leave it out."
+        )
+    cwd = asked.provenance.cwd.resolve()
+    trainer = command.words(options.command, cwd).named_files()
+    for path in command.words(options.evaluator, cwd, "evaluator").named_files():
+        if cwd.is_relative_to(path) or path in trainer:
+            yield (
+                f"evaluator= names {path}, which the program works in or runs, so that it cannot be hidden from it; "
+                "keep what the evaluator reads in a folder of its own."
+            )
 
 
 def rules(asked: Asked) -> Iterator[str]:
@@ -274,6 +300,7 @@ PLAN_CHECKS: tuple[Callable[[Asked], Iterator[str]], ...] = (
     precision,
     batch,
     options_of_references,
+    evaluator,
     rules,
     runs,
     reference_precision,

@@ -96,6 +96,21 @@ class RunConfig:
         in_jobs=True,
         program=True,
     )
+    evaluator: str | None = option(
+        None,
+        "(command) a program that measures the quality of the file that yours hands over, {handed}, in a process of "
+        "its own; yours cannot read the files that its words name where the system has user namespaces",
+        verbs=("run", "plan"),
+        in_jobs=True,
+        program=True,
+    )
+    evaluator_on_clock: bool = option(
+        True,
+        "(evaluator) its time is part of the result, as evaluations are by the rules of MLPerf; false leaves it out of "
+        "the score, in mini rounds alone",
+        verbs=("run", "plan"),
+        in_jobs=True,
+    )
     device: Device = option(
         Device.auto,
         "auto, cpu or cuda: NCCL on GPUs, Gloo on CPUs; auto takes a GPU if there is one",

@@ -151,6 +151,8 @@ def _verdict(score: Mapping[str, Any]) -> str:
         valid = (
             f"VALID by the rules; the official package checker refuses it: {'; '.join(official['reasons'])}"
         )
+    if (by := score.get("measured_by")) is not None:
+        valid += f"; quality measured by {by}"
     if review:
         return f"{valid}; for review: {', '.join(review)}"
     if score["rcp"]["verdict"] == "none":

@@ -28,6 +28,7 @@ from train_bench.judge.checks.interrupted import check_interruptions
 from train_bench.judge.checks.interval import check_interval
 from train_bench.judge.checks.left import check_left
 from train_bench.judge.checks.loaded import check_loaded_code
+from train_bench.judge.checks.measured import check_evaluators, check_measured
 from train_bench.judge.checks.observed import check_life, check_work
 from train_bench.judge.checks.parameters import check_parameters, check_submitter_parameters
 from train_bench.judge.checks.physics import check_physics
@@ -95,6 +96,7 @@ RUN_CHECKS: tuple[Callable[[EntryCase, RunRecord], Iterable[Finding]], ...] = (
     check_file_time,
     check_order,
     check_life,
+    check_measured,
     check_kept_weights,
 )
 """One run of a campaign, by the files that its campaign has left; those for review are warnings of the score."""
@@ -117,6 +119,7 @@ CAMPAIGN_CHECKS: tuple[Callable[[EntryCase], Iterable[Finding]], ...] = (
     check_age,
     check_budget,
     check_program_keys,
+    check_evaluators,
     check_work,
     check_ran_as_planned,
     check_secrets,

@@ -10,6 +10,7 @@ from train_bench.core.job import KEPT_WEIGHTS, jobs_of
 from train_bench.judge.checks import observed
 from train_bench.judge.checks.case import EntryCase, LogCase, ProgramFacts
 from train_bench.judge.checks.loaded import loaded_code
+from train_bench.judge.checks.measured import THE_PROGRAM, measured_by
 from train_bench.judge.checks.planned import mapping
 from train_bench.judge.checks.ranks import REPLICAS
 from train_bench.judge.checks.samples import DATA, ORDER
@@ -45,6 +46,7 @@ QUALITY = (
     "the quality, which the program alone measured, and with it that it trained (a program that computes something "
     "else looks alike)"
 )
+TRAINED = "that it trained (answers or weights that it had before look alike)"
 NO_EARLY_DATA = "no data access before run_start"
 
 
@@ -197,6 +199,9 @@ def check_program_keys(case: EntryCase) -> Iterator[Finding]:
         facts.append(
             "the data files opened before run_start were recorded (on its host, and no copies of them)"
         )
+    by = measured_by(case)
+    if by != THE_PROGRAM:
+        facts.append(f"the quality was measured by {by}")
     held = sum(int(one.held or 0) for one, _ in known)
     early = [f"{NO_EARLY_DATA} by processes that had the data open before"] if held else []
     untouched = sum(one.opened == 0 for one, _ in known)
@@ -205,7 +210,7 @@ def check_program_keys(case: EntryCase) -> Iterator[Finding]:
     )
     unknown = [
         *([] if clock else [NOT_SEEN]),
-        QUALITY,
+        QUALITY if by == THE_PROGRAM else TRAINED,
         *([unread] if untouched else []),
         *(early if watched else [NO_EARLY_DATA]),
         *lacking,
