@@ -43,7 +43,7 @@ MAY_SEE = {
     "gpu_check": BASE | TASKS | {"judge", "plan", "profile", "run"},
     "equivalence": BASE | TASKS | {"campaign", "check", "compare", "judge", "plan", "run"},
     "forecast": BASE | {"judge", "logs", "rules"},
-    "referee": BASE | {"judge", "logs"},
+    "referee": BASE | {"compare", "judge", "logs"},
     "store": BASE | {"compare", "judge", "logs", "rules"},
     "report": BASE | {"compare", "forecast", "judge", "logs", "rules"},
     "fleet": BASE | TASKS | {"campaign", "forecast", "judge", "logs", "plan", "report", "rules", "run"},

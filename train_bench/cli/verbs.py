@@ -82,7 +82,7 @@ GROUPS: dict[str, tuple[Verb, ...]] = {
         Verb(
             "referee",
             "PATH ... --below TARGET",
-            "Test whether the runs of other people's records show what they claim",
+            "Test whether records show what they claim; CONTEST.yaml CHALLENGER: a contest with a ledger",
         ),
         Verb(
             "forecast", "[OVERRIDE ...]", "Forecast the time to train from a probe, logs or published entries"
@@ -187,6 +187,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "referee": (
         "referee record --below 3.28",
         "referee a.csv b.csv --above 0.25",
+        "referee contest.yaml HEAD",
     ),
     "forecast": ("forecast benchmark=resnet_mini",),
     "profile": ("profile benchmark=resnet_mini", "profile benchmark=resnet_mini --bound", "profile demo"),

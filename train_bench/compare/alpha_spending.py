@@ -28,6 +28,14 @@ def spent(level: float, share: float) -> float:
     return 2 * NORMAL.cdf(NORMAL.inv_cdf(level / 2) / math.sqrt(share))
 
 
+def increments(level: float, most: int, first: int = 3) -> tuple[float, ...]:
+    """Level of each look likewise: what may be spent between it and the one before. They add up to `level`, so that
+    exact tests keep it whatever their correlation, at the cost of some power; `nominal_levels` assumes known
+    deviations, which few runs at a small level are far from."""
+    shares = [spent(level, part / most) for part in range(first, most + 1)]
+    return tuple(now - before for now, before in zip(shares, (0.0, *shares), strict=False))
+
+
 @cache
 def nominal_levels(level: float, most: int, first: int = 3) -> tuple[float, ...]:
     """One-sided level of each look after `first`, ..., `most` equal parts of the information, such that a test that

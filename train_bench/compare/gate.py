@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from train_bench.compare.alpha_spending import nominal_levels
+from train_bench.compare.alpha_spending import increments, nominal_levels
 from train_bench.compare.comparison import (
     LEAST_RUNS,
     MOST_MORE,
@@ -150,10 +150,12 @@ def against_one(
     *,
     others: int = 1,
     most_pairs: int | None = None,
+    level: float | None = None,
     design: Design = ANY,
 ) -> Gate:
     """Gate between two entries, one of `others` that are tested together. With `most_pairs` it tests after
-    each pair of runs, in the order in which they were made, until it decides.
+    each pair of runs, in the order in which they were made, until it decides; with a `level` as well, `slower` is wrong
+    with at most that probability, however small.
 
     Raises `RequestError` if their times cannot be compared.
     """
@@ -166,7 +168,9 @@ def against_one(
     if most_pairs is None:
         tests = [(len(runs_a), len(runs_b), ALPHA / others, ALPHA)] if there >= LEAST_RUNS else []
     else:
-        levels = [nominal_levels(SHARE * level, most_pairs) for level in (ALPHA / others, ALPHA)]
+        levels = [nominal_levels(SHARE * one, most_pairs) for one in (ALPHA / others, ALPHA)]
+        if level is not None:
+            levels[0] = increments(level, most_pairs)
         sizes = range(LEAST_RUNS, min(there, most_pairs) + 1)
         tests = [(size, size, *both) for size, both in zip(sizes, zip(*levels, strict=True), strict=False)]
     looks: list[Bounds] = []

@@ -127,6 +127,12 @@ def tracks(root: Path, path: Path) -> bool:
         return False
 
 
+def changed(root: Path, before: str, after: str) -> list[str]:
+    """Files that differ between two commits, by their path from the top."""
+    listed = _git(root, "diff", "--name-only", "--no-renames", "-z", before, after, "--")
+    return [name for name in listed.split("\0") if name]
+
+
 @contextlib.contextmanager
 def worktree(root: Path, commit: str, folder: Path) -> Iterator[None]:
     """A checkout of a commit in `folder`, without a branch, that is removed at the end. One that a killed process left

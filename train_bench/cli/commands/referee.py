@@ -3,6 +3,9 @@
 Each PATH is one record: a folder of logs (MLLOG, or text with a name and a number), one log, or a table of runs in CSV
 or JSON. Several are records of one board in their order, and the time of each is compared with the one before. The exit
 code is 1 if a claim is not shown. Nothing of a record is run.
+
+`referee CONTEST.yaml CHALLENGER` holds a revision of a repository to the frontier of a contest instead: both run in
+turns, and a record is added to its ledger. Without a challenger it verifies the ledger.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from train_bench.cli import result_output
+from train_bench.cli import contest, result_output
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import INVALID, VALID, state
 from train_bench.errors import LogError, RequestError
@@ -25,6 +28,8 @@ from train_bench.report.comparison import distinct_names
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
+    if contest.is_meant(arguments):
+        return contest.main(arguments)
     options = _parser().parse_args(arguments)
     target = _target(options)
     names = Names(options.quality, options.time, options.at)

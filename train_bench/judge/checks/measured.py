@@ -26,8 +26,8 @@ THE_PROGRAM = "the program itself"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What the evaluator of a run found: of each evaluation its metrics, digest and bytes of what was handed over for it
-    and its seconds; the files of the evaluator that had changed by then, `files` with their digests before the program
+    """What the evaluator of a run found: of each evaluation its metrics, digest and bytes of what was handed over, and
+    its seconds; the files of the evaluator that had changed by then, `files` with their digests before the program
     began, and whether it was started without them (`hidden`)."""
 
     metrics: Sequence[Mapping[str, Any]]

@@ -1,0 +1,131 @@
+"""The ledger of a contest: what it holds, and edits that anybody finds."""
+
+import json
+
+import pytest
+
+from train_bench.errors import LogError
+from train_bench.referee import ledger
+
+ERROR, CONTEST = 0.01, "c" * 64
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A ledger of three challenges, the second of which made a record, and a fourth that was not decided."""
+    place = tmp_path / "ledger.jsonl"
+    entries = ledger.append(place, [], ledger.OPENED, contest=CONTEST, frontier="f0")
+    for number in range(1, 5):
+        entries = begin(place, entries, number)
+        if number < 4:
+            entries = ledger.append(
+                place, entries, ledger.DECIDED, number=number, record=number == 2, logs=[f"log{number}"]
+            )
+    return place
+
+
+def begin(place, entries, number, **changes):
+    level = ledger.next_level(entries, ERROR)
+    content = {"frontier": ledger.frontier(entries), "challenger": f"f{number}", "level": level}
+    return ledger.append(place, entries, ledger.BEGUN, number=number, **content | changes)
+
+
+def problems(path, contest=CONTEST):
+    return list(ledger.problems(ledger.read(path), contest, ERROR))
+
+
+def test_a_ledger_verifies_and_knows_its_frontier_and_what_is_left_of_the_budget(path):
+    entries = ledger.read(path)
+    assert problems(path) == []
+    assert (ledger.frontier(entries), ledger.records(entries)) == ("f2", [2])
+    assert len(ledger.challenges(entries)) == 4, "one that was not decided is spent"
+    assert ledger.next_level(entries, ERROR) == ledger.level_of([2], 5, ERROR)
+
+
+def rewrite(path, change):
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    change(lines)
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def chained(lines):
+    """The digests of a ledger, made anew by whoever edits it."""
+    before = ledger.NOTHING
+    for line in lines:
+        line["previous"] = before
+        before = ledger.digest(line)
+
+
+def edited(lines):
+    lines[2]["record"] = True
+
+
+def record_forged(lines):
+    lines[2]["record"] = True
+    chained(lines)
+
+
+def challenge_left_out(lines):
+    del lines[1:3]
+    chained(lines)
+
+
+def level_raised(lines):
+    lines[1]["level"] = 0.05
+    chained(lines)
+
+
+def another_frontier(lines):
+    lines[5]["frontier"] = "f0"
+    chained(lines)
+
+
+def replayed_runs(lines):
+    lines[4]["logs"] = ["log1"]
+    chained(lines)
+
+
+def decided_twice(lines):
+    lines.insert(3, lines[2] | {"record": True})
+    chained(lines)
+
+
+def opened_again(lines):
+    lines.append(lines[0] | {"frontier": "f9"})
+    chained(lines)
+
+
+@pytest.mark.parametrize(
+    ("cheat", "words"),
+    [
+        (edited, "Line 4 does not follow from the one before it"),
+        (record_forged, "was tested at level"),
+        (challenge_left_out, "Line 2 is challenge 2; the next one is 1"),
+        (level_raised, "Challenge 1 was tested at level 0.05; the budget gives"),
+        (another_frontier, "Challenge 3 is against f0; the frontier is f2"),
+        (replayed_runs, "has a log of line 3 (log1); its runs were replayed"),
+        (decided_twice, "Line 4 decides challenge 1, which was not the last to begin"),
+        (opened_again, "a ledger begins with 'opened', once"),
+    ],
+)
+def test_an_edited_ledger_is_found_even_where_its_digests_were_made_anew(path, cheat, words):
+    rewrite(path, cheat)
+    assert any(words in one for one in problems(path)), problems(path)
+
+
+def test_another_contest_is_found(path):
+    assert problems(path, contest="d" * 64) == [
+        "The contest is not the one that the ledger was opened for; its file was edited."
+    ]
+
+
+def test_the_head_stands_for_all_lines(path):
+    before = ledger.head(ledger.read(path))
+    rewrite(path, lambda lines: (lines[0].update(frontier="g"), chained(lines)))
+    assert ledger.head(ledger.read(path)) != before
+
+
+def test_what_is_no_ledger_is_a_sentence(tmp_path):
+    (tmp_path / "ledger.jsonl").write_text("{}\nno\n")
+    with pytest.raises(LogError, match=r"Line 2 of .* is no entry of a ledger"):
+        ledger.read(tmp_path / "ledger.jsonl")

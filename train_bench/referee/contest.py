@@ -1,0 +1,221 @@
+"""Contest: what is run and frozen, what a challenger may change, and what a record has to show."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from train_bench.core import files, shell_words
+from train_bench.core.finite_number import finite_number
+from train_bench.errors import RequestError
+from train_bench.judge.checks.measured import measured_of
+from train_bench.judge.entry import Judgement
+from train_bench.judge.statistics import student_quantile
+from train_bench.logs import log
+from train_bench.referee.claim import POWER, Claim, Target, judge_record
+from train_bench.referee.readers import Record, Run
+
+LEAST_PAIRS, MOST_PAIRS = 3, 100
+LARGEST_BYTES = 2**20
+HANDED_BYTES = "handed_bytes"
+"""Measured quantity: bytes of what a run hands over to its evaluator, at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quality:
+    """Threshold that the mean final quality of the challenger's runs has to be beyond."""
+
+    metric: str
+    value: float
+    above: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contest:
+    """A contest by its file.
+
+    run          options of `train-bench run`, of frontier and challenger alike
+    frontier     revision that the first challenger is held to
+    may_change   patterns of the files that a challenger may change; all others of the repository are frozen
+    outside      digests of frozen files that git does not track, by their path
+    measured     largest values of quantities of every run of a challenger, by mllog key or `handed_bytes`
+    gain         share of time that a challenger has to gain
+    error        error budget of the sequence of challengers
+    pairs        largest number of pairs of runs of a challenge
+    cap_minutes  time limit of a run; None is none
+    digest       of the contest and of the files outside
+    """
+
+    name: str
+    folder: Path
+    run: tuple[str, ...]
+    frontier: str
+    may_change: tuple[str, ...]
+    measured: Mapping[str, float]
+    gain: float
+    error: float
+    pairs: int
+    cap_minutes: float | None
+    quality: Quality | None
+    digest: str
+    outside: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ledger(self) -> Path:
+        """The ledger, beside the contest."""
+        return self.folder / "ledger.jsonl"
+
+    @property
+    def words(self) -> list[str]:
+        """Options of each side."""
+        cap = [] if self.cap_minutes is None else [f"max_minutes={self.cap_minutes:g}"]
+        return [*self.run, *cap]
+
+    def frozen(self, changed: Sequence[str]) -> list[str]:
+        """Those of the changed files that a challenger may not change."""
+        return [
+            name
+            for name in changed
+            if not any(fnmatch.fnmatchcase(name, pattern) for pattern in self.may_change)
+        ]
+
+
+NEEDED = ("contest", "run", "frontier", "may_change")
+KNOWN = (*NEEDED, "outside", "measured", "gain_percent", "error", "pairs", "cap_minutes", "quality")
+
+
+def read(path: Path) -> Contest:
+    """Contest of a file. Raises `RequestError` for what is none."""
+    try:
+        text = files.read_bytes(path, largest=LARGEST_BYTES)
+        content = yaml.safe_load(text)
+    except OSError as error:
+        raise RequestError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise RequestError(f"{path} is no YAML: {' '.join(str(error).split())}.") from error
+    if not isinstance(content, dict) or (missing := [name for name in NEEDED if name not in content]):
+        lacks = ", ".join(missing) if isinstance(content, dict) else ", ".join(NEEDED)
+        raise RequestError(f"{path} lacks {lacks}; docs/referee.md has an example of a contest.")
+    if unknown := sorted(map(str, content.keys() - set(KNOWN))):
+        raise RequestError(f"{path} has {unknown[0]}; a contest has {', '.join(KNOWN)}.")
+    return _contest(path, content, text)
+
+
+def _contest(path: Path, content: Mapping[str, Any], text: bytes) -> Contest:
+    def number(name: str, default: float, low: float, high: float, given: Any = None) -> float:
+        value = content.get(name, default) if given is None else given
+        found = finite_number(value)
+        if found is None or not low <= found <= high:
+            raise RequestError(f"{name} of {path} is {value!r}; give a number from {low:g} to {high:g}.")
+        return float(found)
+
+    folder = files.resolved(path).parent
+    outside = {name: _digest(folder, name, path) for name in _listed(content, "outside", path)}
+    measured = content.get("measured") or {}
+    if not isinstance(measured, dict):
+        raise RequestError(f"measured of {path} is {measured!r}; give a largest value by name.")
+    whole = hashlib.sha256(text + json.dumps(outside, sort_keys=True).encode()).hexdigest()
+    return Contest(
+        name=str(content["contest"]),
+        folder=folder,
+        run=tuple(shell_words.split(str(content["run"]), "run")),
+        frontier=str(content["frontier"]),
+        may_change=tuple(_listed(content, "may_change", path)),
+        measured={
+            str(name): number(str(name), 0, -math.inf, math.inf, given=value)
+            for name, value in measured.items()
+        },
+        gain=number("gain_percent", 0, 0, 100) / 100,
+        error=number("error", 0.01, 1e-6, 0.5),
+        pairs=int(number("pairs", 20, LEAST_PAIRS, MOST_PAIRS)),
+        cap_minutes=None if content.get("cap_minutes") is None else number("cap_minutes", 0, 1e-3, 1e6),
+        quality=_quality(content.get("quality"), path),
+        digest=whole,
+        outside=outside,
+    )
+
+
+def _listed(content: Mapping[str, Any], name: str, path: Path) -> list[str]:
+    found = content.get(name) or []
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise RequestError(f"{name} of {path} is {found!r}; give a list of paths.")
+    return found
+
+
+def _digest(folder: Path, name: str, path: Path) -> str:
+    try:
+        return files.digest(folder / name)
+    except OSError as error:
+        raise RequestError(
+            f"outside of {path} names {name}, which cannot be read: {error.strerror or error}."
+        ) from error
+
+
+def _quality(given: Any, path: Path) -> Quality | None:
+    if given is None:
+        return None
+    sides = [side for side in ("above", "below") if isinstance(given, dict) and side in given]
+    value = finite_number(given[sides[0]]) if len(sides) == 1 else None
+    if value is None or not isinstance(given.get("metric"), str):
+        raise RequestError(
+            f"quality of {path} is {given!r}; give its metric and a threshold, {{metric: accuracy, above: 0.95}}."
+        )
+    return Quality(metric=given["metric"], value=float(value), above=sides == ["above"])
+
+
+def quality_claim(contest: Contest, challenger: Judgement, level: float) -> Claim | None:
+    """Test of the threshold on the final qualities of all runs of a challenger; None where the contest has none."""
+    wanted = contest.quality
+    if wanted is None:
+        return None
+    runs = []
+    for record in challenger.records:
+        value = record.quality.get(wanted.metric) if isinstance(record.quality, Mapping) else record.quality
+        found = finite_number(value)
+        runs.append(
+            Run(source=record.file, quality=math.nan if found is None else float(found), time=None, facts={})
+        )
+    target = Target(value=wanted.value, above=wanted.above, level=level)
+    return judge_record(
+        Record(path=contest.folder, runs=tuple(runs), quality=wanted.metric, time=None), target, contest.name
+    )
+
+
+def beyond(contest: Contest, challenger: Judgement) -> list[str]:
+    """Measured quantities of a challenger beyond those of the contest, and those that its runs do not have."""
+    said = []
+    for name, most in contest.measured.items():
+        found = [_quantity(name, challenger, at) for at in range(len(challenger.records))]
+        if any(one is None for one in found):
+            said.append(f"{name} is not known of every run of the challenger")
+        elif (largest := max((one for one in found if one is not None), default=0.0)) > most:
+            said.append(f"{name} is {largest:g}; the contest allows {most:g}")
+    return said
+
+
+def _quantity(name: str, challenger: Judgement, at: int) -> float | None:
+    record = challenger.records[at]
+    if name == HANDED_BYTES:
+        found = measured_of(challenger.location, record.index)
+        return max(found.bytes, default=0.0) if found is not None else None
+    last = [event.value for event in log.read(Path(record.file)).events.of(name)]
+    value = finite_number(last[-1]) if last else None
+    return None if value is None else float(value)
+
+
+def least_gain(differences: Sequence[float], pairs: int, level: float) -> float | None:
+    """Least gain, as a share of time, that so many pairs with the spread of these differences of logarithms show at
+    the level with the usual power; None with fewer than two."""
+    if len(differences) < 2:
+        return None
+    quantiles = student_quantile(pairs - 1, 1 - level) + student_quantile(pairs - 1, POWER)
+    return 1 - math.exp(-quantiles * statistics.stdev(differences) / math.sqrt(pairs))

@@ -1,0 +1,127 @@
+"""Ledger of a contest: a line of JSON for each event, with the digest of the line before it. Whoever has the file can
+verify it, and compute each level again; the digest of its last line, its head, stands for all of it.
+
+A ledger that was written anew as a whole is consistent, too: only a head that was published before tells it apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from train_bench.core import files
+from train_bench.errors import LogError
+from train_bench.referee.error_budget import level_of
+
+OPENED, BEGUN, DECIDED = "opened", "begun", "decided"
+LARGEST_BYTES = 2**26
+NOTHING = "0" * 64
+"""The digest before the first line."""
+
+Entry = Mapping[str, Any]
+
+
+def digest(entry: Entry) -> str:
+    """sha256 of an entry, independent of its formatting."""
+    return hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Entries of a ledger; none where there is no file. Raises `LogError` for lines that are no entries."""
+    try:
+        lines = files.read_bytes(path, largest=LARGEST_BYTES).splitlines()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise LogError(f"{path} cannot be read: {error.strerror or error}.") from error
+    entries = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            entry = files.parse_json(line)
+        except (ValueError, RecursionError):
+            entry = None
+        if not isinstance(entry, dict):
+            raise LogError(f"Line {number} of {path} is no entry of a ledger; it was edited.")
+        entries.append(entry)
+    return entries
+
+
+def append(path: Path, entries: Sequence[Entry], event: str, **content: Any) -> list[Entry]:
+    """The entries with one more, which is on disk."""
+    entry = {"event": event, "previous": head(entries), **content}
+    with files.opened_to_append(path) if path.exists() else path.open("xb") as file:
+        file.write(json.dumps(entry, sort_keys=True).encode() + b"\n")
+    files.sync_file(path)
+    return [*entries, entry]
+
+
+def head(entries: Sequence[Entry]) -> str:
+    """Digest of the last line."""
+    return digest(entries[-1]) if entries else NOTHING
+
+
+def challenges(entries: Sequence[Entry]) -> list[Entry]:
+    """What was begun, in order: each spends its level, whether it was decided or not."""
+    return [entry for entry in entries if entry.get("event") == BEGUN]
+
+
+def records(entries: Sequence[Entry]) -> list[int]:
+    """Numbers of the challenges that made a record, from 1."""
+    return [
+        int(entry["number"])
+        for entry in entries
+        if entry.get("event") == DECIDED and entry.get("record") is True
+    ]
+
+
+def next_level(entries: Sequence[Entry], error: float) -> float:
+    """Level of the next challenge."""
+    return level_of(records(entries), len(challenges(entries)) + 1, error)
+
+
+def frontier(entries: Sequence[Entry]) -> str:
+    """Commit to beat: that of the last record, or of the opening."""
+    made = {entry.get("number") for entry in entries if entry.get("record") is True}
+    last = [entry for entry in challenges(entries) if entry.get("number") in made]
+    return str(last[-1]["challenger"] if last else entries[0]["frontier"])
+
+
+def problems(entries: Sequence[Entry], contest: str, error: float) -> Iterator[str]:
+    """What does not fit in a ledger, a sentence each: its chain, the digest of the `contest`, frontier and level of
+    each challenge, and logs that count twice."""
+    before = NOTHING
+    seen: dict[Any, int] = {}
+    for line, entry in enumerate(entries, start=1):
+        if entry.get("previous") != before:
+            yield f"Line {line} does not follow from the one before it; one was edited, or a line is missing."
+        before = digest(entry)
+        yield from _misfit(entries[: line - 1], entry, line, contest, error)
+        for log in entry.get("logs", ()) if isinstance(entry.get("logs"), list) else ():
+            if log in seen:
+                yield f"Line {line} has a log of line {seen[log]} ({str(log)[:12]}); its runs were replayed."
+            seen[log] = line
+
+
+def _misfit(earlier: Sequence[Entry], entry: Entry, line: int, contest: str, error: float) -> Iterator[str]:
+    event = entry.get("event")
+    if (line == 1) is not (event == OPENED):
+        yield f"Line {line} is '{event}'; a ledger begins with '{OPENED}', once."
+        return
+    if event == OPENED and entry.get("contest") != contest:
+        yield "The contest is not the one that the ledger was opened for; its file was edited."
+    if event == BEGUN:
+        number, level = len(challenges(earlier)) + 1, next_level(earlier, error)
+        if entry.get("number") != number:
+            yield f"Line {line} is challenge {entry.get('number')}; the next one is {number}."
+        if not isinstance(entry.get("level"), float) or abs(entry["level"] / level - 1) > 1e-9:
+            yield f"Challenge {number} was tested at level {entry.get('level')}; the budget gives {level:.3g}."
+        if entry.get("frontier") != frontier(earlier):
+            other = str(entry.get("frontier"))[:8]
+            yield f"Challenge {number} is against {other}; the frontier is {frontier(earlier)[:8]}."
+    if event == DECIDED:
+        begun = challenges(earlier)
+        if not begun or entry.get("number") != begun[-1].get("number") or earlier[-1] is not begun[-1]:
+            yield f"Line {line} decides challenge {entry.get('number')}, which was not the last to begin."
