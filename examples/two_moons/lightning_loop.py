@@ -8,7 +8,6 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import nn
 from torch.utils.data import DataLoader
 
-from train_bench import Benchmark
 from train_bench.own_trainer.lightning import TimeToTrain
 
 TRAIN, EVAL = 2000, 1000
@@ -44,19 +43,15 @@ def loader(samples, batch, **how):
     return DataLoader(samples, batch, collate_fn=lambda chosen: [part[chosen] for part in moons()], **how)
 
 
-benchmark = Benchmark()
-if (ranks := benchmark.world_size) > 1:
-    torch.distributed.init_process_group("gloo")
-benchmark.announce(**benchmark.hyperparameters)
-batch, rate = (benchmark.hyperparameters[key] for key in ("global_batch_size", "opt_base_learning_rate"))
-benchmark.init_start()
-torch.manual_seed(benchmark.seed)
-model = Network(rate)
-benchmark.weights_initialized(*dict(model.named_parameters()))
 quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-callback = TimeToTrain(benchmark, TRAIN, EVAL, accuracy="accuracy")
+timer = TimeToTrain(accuracy="accuracy")
+values, ranks = timer.benchmark.hyperparameters, timer.benchmark.world_size
 trainer = Trainer(
-    accelerator="cpu", devices=ranks, max_epochs=-1, num_sanity_val_steps=0, callbacks=[callback], **quiet
+    accelerator="cpu",
+    devices=ranks,
+    strategy="ddp" if ranks > 1 else "auto",
+    max_epochs=-1,
+    callbacks=[timer],
 )
-train = loader(range(TRAIN), batch // ranks, shuffle=True)
-trainer.fit(model, train, loader(range(TRAIN, TRAIN + EVAL), EVAL))
+train = loader(range(TRAIN), values["global_batch_size"] // ranks, shuffle=True)
+trainer.fit(Network(values["opt_base_learning_rate"]), train, loader(range(TRAIN, TRAIN + EVAL), EVAL))

@@ -7,7 +7,6 @@ import torch
 from torch import nn
 from transformers import Trainer, TrainingArguments
 
-from train_bench import Benchmark
 from train_bench.own_trainer.transformers import TimeToTrain
 
 TRAIN, EVAL = 2000, 1000
@@ -36,29 +35,25 @@ class Network(nn.Module):
         return {"loss": nn.functional.binary_cross_entropy_with_logits(logits, labels), "logits": logits}
 
 
-benchmark = Benchmark()
-benchmark.announce(**benchmark.hyperparameters)
-batch, rate = (benchmark.hyperparameters[key] for key in ("global_batch_size", "opt_base_learning_rate"))
-quiet = {"save_strategy": "no", "report_to": "none", "disable_tqdm": True}
-arguments = TrainingArguments(  # begins torch.distributed on several ranks
-    per_device_train_batch_size=batch // benchmark.world_size,
+timer = TimeToTrain(accuracy="eval_accuracy")
+values, ranks = timer.benchmark.hyperparameters, timer.benchmark.world_size
+arguments = TrainingArguments(
+    per_device_train_batch_size=values["global_batch_size"] // ranks,
     per_device_eval_batch_size=EVAL,
     num_train_epochs=1000,
     max_grad_norm=0.0,
     lr_scheduler_type="constant",
     use_cpu=True,
-    seed=benchmark.seed % 2**32,
-    **quiet,
+    save_strategy="no",
+    report_to="none",
+    disable_tqdm=True,
 )
-benchmark.init_start()
-torch.manual_seed(benchmark.seed)
 model = Network()
-benchmark.weights_initialized(*dict(model.named_parameters()))
 trainer = Trainer(
     model,
     arguments,
-    callbacks=[TimeToTrain(benchmark, TRAIN, EVAL, accuracy="eval_accuracy")],
-    optimizers=(torch.optim.SGD(model.parameters(), lr=rate), None),
+    callbacks=[timer],
+    optimizers=(torch.optim.SGD(model.parameters(), lr=values["opt_base_learning_rate"]), None),
     train_dataset=range(TRAIN),
     eval_dataset=range(TRAIN, TRAIN + EVAL),
     data_collator=batch_of,

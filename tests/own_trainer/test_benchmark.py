@@ -405,3 +405,63 @@ def test_a_results_folder_that_was_removed_is_a_sentence(tmp_path, capsys, decid
     assert said.count("cannot be written") == (0 if decided else 1)
     run._end()
     assert not (tmp_path / "results").exists()
+
+
+def test_begin_announces_what_is_planned_and_begins_once(tmp_path, monkeypatch):
+    one = campaign(tmp_path, monkeypatch)
+    assert [one.begin(), one.begin(metrics=["top1"])] == [True, False]
+    events = log(tmp_path / "result_2.txt.part")
+    assert {event["key"]: event["value"] for event in events}.items() >= VALUES.items()
+    assert [event["key"] for event in events].count("init_start") == 1
+
+
+def test_all_that_a_trainer_has_otherwise_than_the_plan_is_one_refusal(tmp_path, monkeypatch):
+    one = campaign(tmp_path, monkeypatch, train_samples=1000)
+    with pytest.raises(RequestError) as refused:
+        one.begin(
+            "Trainer(min_steps=9) trains on.",
+            metrics=["accuracy"],
+            train_samples=900,
+            global_batch_size=64,
+            opt_name="adam",
+        )
+    said = str(refused.value)
+    for part in (
+        "Trainer(min_steps=9) trains on.",
+        "accuracy is reported, and the target is top1 >= 0.73",
+        "train_samples is 900 in this program, and 1000 in the plan",
+        "announce(global_batch_size=64): 32 was planned",
+        "announce(opt_name='adam'): 'sgd' was planned",
+    ):
+        assert part in said
+    assert not (tmp_path / "result_2.txt.part").exists(), "nothing has begun"
+
+
+def test_sizes_of_the_plan_need_not_be_said_again(tmp_path, monkeypatch):
+    one = campaign(tmp_path, monkeypatch, train_samples=1000, eval_samples=100)
+    one.begin()
+    one.weights_initialized("weight")
+    one.init_stop()
+    one.run_start()
+    said = {event["key"]: event["value"] for event in log(tmp_path / "result_2.txt.part")}
+    assert (said["train_samples"], said["eval_samples"]) == (1000, 100)
+
+
+@pytest.mark.parametrize("shape", [range, lambda size: {"x": range(size)}, lambda size: (range(size), 0)])
+def test_batches_are_evaluated_with_the_one_that_completes_an_epoch(tmp_path, shape):
+    """A loader of 1002 samples to an epoch of 1000."""
+    one = ready(benchmark(tmp_path))
+    steps, evaluated, qualities = [], [], iter([0.1, 0.9])
+
+    def evaluate():
+        evaluated.append(len(steps))
+        return {"top1": next(qualities)}
+
+    steps.extend(one.batches([shape(size) for size in [30] * 33 + [12]], evaluate))
+    assert evaluated == [34, 68] and one.reached
+
+
+def test_a_loader_that_is_used_up_is_refused(tmp_path):
+    one = ready(benchmark(tmp_path))
+    with pytest.raises(RequestError, match="no batch in epoch 2"):
+        list(one.batches(iter([range(30)]), lambda: 0.1))

@@ -8,7 +8,7 @@ from tests.own_trainer import trained
 
 pytestmark = pytest.mark.full
 
-BEGUN = ["init_stop", "run_start 10 2"]
+BEGUN = ["init_stop", "run_start"]
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,12 @@ def test_on_two_ranks_it_reaches_the_target_as_the_reference_does(tmp_path):
 
 @pytest.mark.parametrize(
     ("case", "evaluated"),
-    [("plain", [8, 10, 24]), ("own interval", [8, 10, 24]), ("accumulated", [8, 10, 28])],
+    [
+        ("plain", [8, 10, 24]),
+        ("own interval", [8, 10, 24]),
+        ("accumulated", [8, 10, 28]),
+        ("sanity", [8, 10, 24]),
+    ],
 )
 def test_it_validates_with_the_batch_that_completes_what_is_due_and_the_optimizer_step(
     moments, case, evaluated
@@ -40,9 +45,10 @@ def test_it_stops_where_the_run_is_decided(moments):
 @pytest.mark.parametrize(
     ("case", "sentence", "read"),
     [
-        ("sanity", "num_sanity_val_steps=0", False),
-        ("min_steps", "without min_steps", False),
-        ("no validation", "with validation", False),
+        ("min_steps", "Trainer(min_steps=100, min_epochs=1) would train past", False),
+        ("no validation", "does not validate", False),
+        ("both", "would train past the target: leave them out. The Trainer does not validate", False),
+        ("other name", "logs seen, and no loss", True),
         ("resumed", "continues a checkpoint of", False),
         ("too short", "ended before the run was decided", True),
     ],
@@ -61,7 +67,7 @@ def test_a_metric_of_one_rank_alone_is_refused():
 @pytest.mark.parametrize("name", ["lightning", "transformers"])
 def test_an_adapter_is_short_and_knows_nothing_of_train_bench_but_benchmark(name):
     text = (trained.ROOT / "train_bench" / "own_trainer" / f"{name}.py").read_text()
-    assert len(text.splitlines()) <= 60
+    assert len(text.splitlines()) <= 120
     imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
     ours = [ast.unparse(node) for node in imports if "train_bench" in ast.unparse(node)]
     assert ours == ["from train_bench import Benchmark"]

@@ -19,7 +19,8 @@ BLOCKS = [
 @pytest.mark.parametrize(("section", "block"), BLOCKS, ids=[section for section, _ in BLOCKS])
 def test_code_of_the_page_is_part_of_a_program_that_tests_run_or_says_otherwise(section, block):
     ast.parse(block if not block.startswith(" ") else f"def wrapped():\n{block}")
-    programs = [path.read_text() for path in trained.PROGRAMS.glob("*.py")]
+    folders = (trained.PROGRAMS, trained.ROOT / "examples" / "two_moons")
+    programs = [path.read_text() for folder in folders for path in folder.glob("*.py")]
     assert ("not run here" in section) != any(block in program for program in programs), textwrap.shorten(
         block, 99
     )

@@ -6,7 +6,7 @@ from tests.own_trainer import trained
 
 pytestmark = pytest.mark.full
 
-BEGUN = ["init_stop", "run_start 10 2"]
+BEGUN = ["init_stop", "run_start"]
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +29,7 @@ def test_it_reaches_the_target_as_the_reference_does(tmp_path, ranks):
         ("short last step", [8, 16, 24]),
         ("own interval", [8, 12, 24]),
         ("every epoch", [8, 12, 24]),
+        ("on start", [8, 12, 24]),
     ],
 )
 def test_it_evaluates_with_the_step_that_completes_what_is_due(moments, case, evaluated):
@@ -44,7 +45,7 @@ def test_it_stops_where_the_run_is_decided(moments):
 @pytest.mark.parametrize(
     ("case", "sentence", "read"),
     [
-        ("on start", "eval_on_start=False", False),
+        ("other name", "no eval_accuracy", True),
         ("resumed", "begins at step 3 of a checkpoint", False),
         ("too short", "ended before the run was decided", True),
     ],

@@ -12,6 +12,7 @@
         benchmark.eval_start()
         benchmark.report(accuracy)               # the last of them stops the clock
 
+`begin()` is short for the second and third line, and `batches()` for the loop around a loader.
 Every rank makes the same calls; rank 0 writes the log. Where `train-bench run command=...` has started the program,
 `Benchmark()` knows its run; outside a campaign, arguments state it.
 """
@@ -19,15 +20,16 @@ Every rank makes the same calls; rank 0 writes the log. Where `train-bench run c
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
 import platform
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from train_bench import __version__
 from train_bench.core.files import cannot_write
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from train_bench.rules.checks import Failure
     from train_bench.run.events import Log
 
+
+T = TypeVar("T")
 
 PACKAGES = (
     "numpy",
@@ -116,6 +120,9 @@ class Benchmark:
         self._clock: Clock | None = None
         self._started_with: Any = None
         self._train_samples: int | None = None
+        self._sizes: dict[str, int] = {
+            name: size for name, size in self._job.sizes.items() if size is not None
+        }
         self._taken = 0
         self._mark: Mark | None = None
         self._process = os.getpid()
@@ -141,6 +148,16 @@ class Benchmark:
     def target(self) -> Target:
         """Target of the evaluations."""
         return self._job.target
+
+    @property
+    def train_samples(self) -> int | None:
+        """Size of the training set: planned, or given to `begin`; None if neither says it."""
+        return self._sizes.get("train_samples")
+
+    @property
+    def eval_samples(self) -> int | None:
+        """Size of the evaluation set, likewise."""
+        return self._sizes.get("eval_samples")
 
     @property
     def data_dir(self) -> Path | None:
@@ -177,16 +194,45 @@ class Benchmark:
         own = sorted(OF_THE_RUN & values.keys())
         if own:
             raise RequestError(f"announce({own[0]}=...): the run logs {own[0]} itself; leave it out.")
-        self._refuse_other_than_planned(values)
+        reasons = self._other_than_planned(values)
         # Rules that compare a value with others, which may still be announced, wait for run_start.
-        self._refuse(
+        reasons += self._explained(
             failure
             for failure in self._broken(values)
             if failure.kind == "check" and failure.key in values and OF_OTHERS not in failure.rule
         )
+        _refuse(reasons)
         self._announced |= values
         if self._log is not None:
             self._log.values(values)
+
+    def begin(
+        self,
+        *conflicts: str,
+        metrics: Iterable[str] = (),
+        train_samples: int | None = None,
+        eval_samples: int | None = None,
+        **values: Any,
+    ) -> bool:
+        """Announce the planned hyperparameters, with `values` of the program in place of theirs, and call `init_start`;
+        returns False where the program has called it before. What is wrong is refused in one `RequestError`, with
+        `conflicts`: settings that cannot be timed, as sentences. `metrics` are those that will be reported, and sizes
+        those of the data sets, for `run_start`."""
+        reasons = [*conflicts, *self._other_metrics(list(metrics))]
+        for name, size in (("train_samples", train_samples), ("eval_samples", eval_samples)):
+            if size is not None and self._sizes.setdefault(name, size) != size:
+                reasons.append(f"{name} is {size} in this program, and {self._sizes[name]} in the plan.")
+        begun = self._clock is not None
+        if not begun:
+            try:
+                self.announce(**{**self._job.hyperparameters, **values})
+            except RequestError as error:
+                reasons.append(str(error))
+            reasons += [reason for reason in (self._ranks.refuse(),) if reason is not None and not conflicts]
+        _refuse(reasons)
+        if not begun:
+            self.init_start()
+        return not begun
 
     def init_start(self) -> None:
         """Start of model construction. Comes before the model, the compiler and the first batch, which may be
@@ -225,10 +271,14 @@ class Benchmark:
 
     def run_start(self, train_samples: int | None = None, eval_samples: int | None = None) -> None:
         """Start the clock once every rank is here; data may be read from here on, on every rank. The sizes are those of
-        the data sets. Raises `RequestError` where a value that the round requires was not announced."""
+        the data sets; default: those of the plan. Raises `RequestError` where a value that the round requires was not
+        announced."""
         from train_bench.run import processors
 
         clock = self._begun("run_start")
+        if train_samples is None and self._job.unit is not Unit.SAMPLE:
+            train_samples = self.train_samples
+        eval_samples = self.eval_samples if eval_samples is None else eval_samples
         self._refuse_missing({"train_samples": train_samples, "eval_samples": eval_samples})
         marks = self._job.schedule(self._announced).marks()
         if self.rank == 0:
@@ -242,6 +292,33 @@ class Benchmark:
         """The blocks of training until the run is decided, each of which ends with `eval_start` and `report`."""
         while not self.done:
             yield self.block_start()
+
+    def batches(
+        self, loader: Iterable[T], evaluate: Callable[[], float | Mapping[str, float]]
+    ) -> Iterator[T]:
+        """Batches of the `loader`, which is iterated again and again, until the run is decided. Before the next batch
+        after an evaluation is due, calls `evaluate`, which returns the metric or metrics of the target. A batch has the
+        samples of its first tensor, on every rank."""
+        taken, mark = 0, self.block_start()
+        for epoch in itertools.count():
+            before = taken
+            if hasattr(sampler := getattr(loader, "sampler", None), "set_epoch"):
+                sampler.set_epoch(epoch)
+            for batch in loader:
+                yield batch
+                taken += _samples(batch) * self.world_size
+                if taken < mark.count:
+                    continue
+                self.eval_start(samples=taken)
+                found = evaluate()
+                if self.report(**found) if isinstance(found, Mapping) else self.report(found):
+                    return
+                mark = self.block_start()
+            if taken == before:
+                raise RequestError(
+                    f"The loader gave no batch in epoch {epoch + 1}; give batches() one that can be iterated again, "
+                    "such as a DataLoader or a list."
+                )
 
     def block_start(self) -> Mark:
         """Begin a block of training: until `mark.count` samples in all, rounded up to a whole batch."""
@@ -329,15 +406,22 @@ class Benchmark:
             self._announced["submission_platform"] = system.platform_name(system.describe(), nodes=1)
         return {**self._job.announcement, **self._announced}
 
-    def _refuse_other_than_planned(self, values: Mapping[str, Any]) -> None:
-        decided = {**self._job.announcement, **self._job.hyperparameters}
-        for key, value in values.items():
-            planned = decided.get(key)
-            if self._job.of_campaign and planned is not None and value != planned:
-                raise RequestError(
-                    f"announce({key}={value!r}): {planned!r} was planned. Train with what is planned "
-                    f"(Benchmark().hyperparameters has it), or plan it: benchmark.hyperparameters.{key}={value}."
-                )
+    def _other_than_planned(self, values: Mapping[str, Any]) -> list[str]:
+        decided = {**self._job.announcement, **self._job.hyperparameters} if self._job.of_campaign else {}
+        return [
+            f"announce({key}={value!r}): {decided[key]!r} was planned. Train with what is planned "
+            f"(Benchmark().hyperparameters has it), or plan it: benchmark.hyperparameters.{key}={value}."
+            for key, value in values.items()
+            if decided.get(key) is not None and value != decided[key]
+        ]
+
+    def _other_metrics(self, names: list[str]) -> list[str]:
+        wanted = [threshold.metric for threshold in self._job.target.thresholds]
+        if not names or set(wanted) <= set(names):
+            return []
+        return [
+            f"{', '.join(names)} is reported, and the target is {self._job.target}: report {', '.join(wanted)}."
+        ]
 
     def _refuse_missing(self, sizes: Mapping[str, int | None]) -> None:
         """Refuse a run that lacks something, with everything that it lacks. Micro-batches are accumulated by programs
@@ -363,19 +447,13 @@ class Benchmark:
         untold = [key for key, size in sizes.items() if size is None and demands(rules, key)]
         if untold and not (untold == ["train_samples"] and self._job.unit is Unit.SAMPLE):
             reasons.append(f"run_start() needs {' and '.join(untold)}, which the rules require in the log.")
-        if reasons:
-            raise RequestError(" ".join(reasons))
+        _refuse(reasons)
 
     def _broken(self, values: Mapping[str, Any]) -> list[Failure]:
         from train_bench.rules.checks import preflight
 
         said = {**self._all_announced(), **values}
         return preflight(self._job.rules, {key: value for key, value in said.items() if value is not None})
-
-    def _refuse(self, failures: Iterable[Failure]) -> None:
-        reasons = self._explained(failures)
-        if reasons:
-            raise RequestError(" ".join(reasons))
 
     def _explained(self, failures: Iterable[Failure]) -> list[str]:
         from train_bench.rules.explain import explain
@@ -432,6 +510,18 @@ class Benchmark:
                 self._job.log.replace(self._job.log.with_suffix(""))
         except OSError as error:
             raise cannot_write(self._job.log, error) from error
+
+
+def _refuse(reasons: Sequence[str]) -> None:
+    if reasons:
+        raise RequestError(" ".join(reasons))
+
+
+def _samples(batch: Any) -> int:
+    """Number of samples of a batch: the length of its first tensor."""
+    while isinstance(batch, Mapping | list | tuple):
+        batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch))
+    return len(batch)
 
 
 def _number(value: Any) -> Any:

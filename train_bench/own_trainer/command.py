@@ -33,7 +33,7 @@ from train_bench.own_trainer import hidden, leftovers, observation
 from train_bench.own_trainer.benchmark import Benchmark
 from train_bench.own_trainer.data_watch import DataWatch
 from train_bench.own_trainer.evaluator import Evaluator
-from train_bench.own_trainer.job import VARIABLE
+from train_bench.own_trainer.job import SIZES, VARIABLE
 from train_bench.own_trainer.lines import Lines
 from train_bench.own_trainer.output import OutputInLog
 from train_bench.own_trainer.program_log import ProgramLog
@@ -137,6 +137,7 @@ def _tell(job: Job, place: Place, *, dropped: bool) -> tuple[Path, dict[str, Any
         "marks": [asdict(mark) for mark in job.schedule.marks()],
         "hyperparameters": _hyperparameters(job),
         "announcement": _announcement(job, place),
+        **{name: job.config.get(name) for name in SIZES},
         "data_dir": str(job.config["data_dir"]),
         "drop_caches": dropped,
         "device": job.device.value,

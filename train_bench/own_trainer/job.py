@@ -22,12 +22,15 @@ VARIABLE = "TRAIN_BENCH_JOB"
 CALLS_VARIABLE, ANSWERS_VARIABLE = "TRAIN_BENCH_CALLS", "TRAIN_BENCH_ANSWERS"
 """Environment variables: the pipes of calls to the process that has started a program, and of their answers."""
 
+SIZES = ("train_samples", "eval_samples")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnJob:
     """One run of a program. `hyperparameters` are planned and have to be announced unchanged; `announcement` is logged
     in addition, None in it is filled in by the run. With an `evaluator` the quality is that of what is handed over.
-    `schedule` gives the evaluations once the values that they depend on are announced. `log` is the partial log.
+    `schedule` gives the evaluations once the values that they depend on are announced. `sizes` are those of the data
+    sets, None where the plan has none. `log` is the partial log.
     `caches_dropped` is whether the page caches were dropped."""
 
     benchmark: str
@@ -40,6 +43,7 @@ class OwnJob:
     schedule: Callable[[Mapping[str, Any]], EvalSchedule]
     announcement: Mapping[str, Any]
     hyperparameters: Mapping[str, Any]
+    sizes: Mapping[str, int | None]
     data_dir: Path | None
     caches_dropped: bool
     of_campaign: bool
@@ -67,6 +71,7 @@ def job_of_campaign(benchmark: str | None, ruleset: str | None) -> OwnJob:
         schedule=lambda _: schedule,
         announcement=given["announcement"],
         hyperparameters={key: value for key, value in given["hyperparameters"].items() if value is not None},
+        sizes={name: given.get(name) for name in SIZES},
         data_dir=None if given["data_dir"] is None else Path(given["data_dir"]),
         caches_dropped=given["drop_caches"],
         of_campaign=True,
@@ -156,6 +161,7 @@ def alone(
             "submission_platform": None,
         },
         hyperparameters={},
+        sizes={},
         data_dir=None,
         caches_dropped=False,
         of_campaign=False,

@@ -1,7 +1,8 @@
-"""Transformers under the clock of train_bench: `TimeToTrain(benchmark, 60_000, 10_000, top1="eval_acc")` is a callback.
+"""Transformers under the clock of train_bench: `callbacks=[TimeToTrain(accuracy="eval_accuracy")]` of a Trainer.
 
-The script announces, calls `benchmark.init_start()`, builds the model, and calls `trainer.train()`. Data sets may not
-read before a sample is requested. Marks decide when to evaluate, whatever `eval_strategy` says, and when it ends.
+The callback seeds by the run, announces the planned hyperparameters and begins initialization when the Trainer is made.
+Data sets may not read before a sample is requested. The marks of the benchmark determine when to evaluate, whatever
+`eval_strategy` and `eval_on_start` say, and when the run is over.
 """
 
 from __future__ import annotations
@@ -9,27 +10,59 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from transformers import TrainerCallback, TrainerControl, TrainerState
+from transformers import TrainerCallback, TrainerControl, TrainerState, set_seed
 
 from train_bench import Benchmark
 
 
 class TimeToTrain(TrainerCallback):
-    """Sizes are those of both sets; `metrics` has each metric by its name in the Trainer, which begins with `eval_`."""
+    """`metrics` has each metric of the target by its name in the Trainer, which begins with `eval_`. A script that has
+    made its `benchmark` itself, or whose data sets have no length, passes these."""
 
-    def __init__(self, benchmark: Benchmark, train_samples: int, eval_samples: int, **metrics: str) -> None:
-        self.benchmark, self.sizes, self.metrics = benchmark, (train_samples, eval_samples), metrics
+    def __init__(
+        self,
+        benchmark: Benchmark | None = None,
+        train_samples: int | None = None,
+        eval_samples: int | None = None,
+        **metrics: str,
+    ) -> None:
+        self.benchmark, self.sizes, self.metrics = (
+            benchmark or Benchmark(),
+            (train_samples, eval_samples),
+            metrics,
+        )
         self.samples = self.before = self.batches = 0
+        self.seed = self.benchmark.seed % 2**32 if benchmark is None else None
 
-    def on_train_begin(self, args: Any, state: Any, *_: Any, train_dataloader: Any, **__: Any) -> None:
+    def on_init_end(self, args: Any, *_: Any, **__: Any) -> None:
+        ranks, steps = self.benchmark.world_size, args.gradient_accumulation_steps
+        conflict = f"TrainingArguments() found {args.world_size} ranks, and the run has {ranks}."
+        values = {"gradient_accumulation_steps": steps} if steps > 1 else {}
+        self.begun = self.benchmark.begin(
+            *[conflict] * (args.world_size != ranks),
+            metrics=self.metrics,
+            train_samples=self.sizes[0],
+            eval_samples=self.sizes[1],
+            global_batch_size=args.train_batch_size * ranks * steps,
+            **values,
+        )
+        args.eval_on_start = False
+        if self.seed is not None:
+            args.seed = self.seed
+            set_seed(self.seed)
+
+    def on_train_begin(
+        self, args: Any, state: Any, *_: Any, model: Any, train_dataloader: Any, **__: Any
+    ) -> None:
         if step := state.global_step:
             raise ValueError(f"The Trainer begins at step {step} of a checkpoint: train() without it.")
-        if args.eval_on_start:
-            raise ValueError("TrainingArguments(eval_on_start=False): training comes first.")
-        partial = hasattr(train_dataloader.dataset, "__len__") and not args.dataloader_drop_last
-        self.most = len(train_dataloader.dataset) if partial else sys.maxsize
+        size = _size(train_dataloader)
+        self.most = sys.maxsize if size is None or args.dataloader_drop_last else size
+        self.benchmark.begin(train_samples=size if self.sizes[0] is None else self.sizes[0])
+        if self.begun:
+            self.benchmark.weights_initialized(*dict(model.named_parameters()))
         self.benchmark.init_stop()
-        self.benchmark.run_start(*self.sizes)
+        self.benchmark.run_start()
         self.mark = self.benchmark.block_start()
 
     def on_epoch_begin(self, *_: Any, **__: Any) -> None:
@@ -48,13 +81,28 @@ class TimeToTrain(TrainerCallback):
     def on_epoch_end(self, _args: Any, _state: Any, control: TrainerControl, **__: Any) -> None:
         control.should_evaluate = False
 
-    def on_evaluate(self, _args: Any, _state: Any, control: TrainerControl, **found: Any) -> None:
-        metrics = {metric: found["metrics"][name] for metric, name in self.metrics.items()}
-        if self.benchmark.report(**metrics):
+    def on_evaluate(
+        self, _args: Any, _state: Any, control: TrainerControl, eval_dataloader: Any, **found: Any
+    ) -> None:
+        if self.sizes[1] is None:
+            self.benchmark.begin(eval_samples=_size(eval_dataloader))
+        given = found["metrics"]
+        if missing := [name for name in self.metrics.values() if name not in given]:
+            raise ValueError(
+                f"compute_metrics() and the model give {', '.join(given)}, and no {', '.join(missing)}."
+            )
+        if self.benchmark.report(**{metric: given[name] for metric, name in self.metrics.items()}):
             control.should_training_stop = True
         else:
             self.mark = self.benchmark.block_start()
 
-    def on_train_end(self, *_: Any, **__: Any) -> None:
+    def on_train_end(self, args: Any, *_: Any, **__: Any) -> None:
         if not self.benchmark.done:
-            raise ValueError("The Trainer ended before the run was decided; raise num_train_epochs.")
+            raise ValueError(
+                f"The Trainer ended before the run was decided; raise num_train_epochs={args.num_train_epochs:g}."
+            )
+
+
+def _size(loader: Any) -> int | None:
+    dataset = getattr(loader, "dataset", None)
+    return len(dataset) if hasattr(dataset, "__len__") else None

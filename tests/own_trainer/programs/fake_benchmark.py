@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from train_bench.progress import Mark
 
 
@@ -17,11 +19,18 @@ class FakeBenchmark:
     def done(self) -> bool:
         return not self.due
 
+    seed, world_size = 0, int(os.environ.get("WORLD_SIZE", "1"))
+
+    def begin(self, *conflicts: str, **_: object) -> bool:
+        if conflicts:
+            raise ValueError(" ".join(conflicts))
+        return False
+
     def init_stop(self) -> None:
         self.said.append("init_stop")
 
-    def run_start(self, train_samples: int, eval_samples: int) -> None:
-        self.said.append(f"run_start {train_samples} {eval_samples}")
+    def run_start(self) -> None:
+        self.said.append("run_start")
 
     def block_start(self) -> Mark:
         return self.due[0]

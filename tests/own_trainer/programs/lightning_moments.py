@@ -44,12 +44,12 @@ class Line(LightningModule):
         self.log("seen", float(self.global_rank), batch_size=len(batch), sync_dist=self.synced)
 
 
-def fit(*counts, synced=True, keep=None, resume=None, **changes):
+def fit(*counts, synced=True, name="seen", keep=None, resume=None, **changes):
     benchmark = FakeBenchmark(*counts)
     data = Ten(benchmark)
     try:
         trainer = Trainer(
-            callbacks=[TimeToTrain(benchmark, 10, 2, top1="seen")],
+            callbacks=[TimeToTrain(benchmark, 10, 2, top1=name)],
             **{**SETTINGS, "num_sanity_val_steps": 0, "max_epochs": -1, **changes},
         )
         trainer.fit(
@@ -70,8 +70,10 @@ def alone():
         "plain": fit(7, 10, 23),
         "accumulated": fit(7, 10, 23, accumulate_grad_batches=2),
         "own interval": fit(7, 10, 23, val_check_interval=0.34, check_val_every_n_epoch=1),
-        "sanity": fit(7, num_sanity_val_steps=2),
+        "sanity": fit(7, 10, 23, num_sanity_val_steps=2),
         "min_steps": fit(7, min_steps=100),
+        "both": fit(7, min_steps=100, limit_val_batches=0),
+        "other name": fit(7, name="loss"),
         "no validation": fit(7, limit_val_batches=0),
         "too short": fit(7, 23, max_epochs=1),
     }

@@ -37,7 +37,7 @@ class Line(torch.nn.Module):
         return {"loss": (self.line(x) - labels).square().mean(), "logits": self.line(x)}
 
 
-def fit(folder, *counts, resume=None, **changes):
+def fit(folder, *counts, resume=None, name="eval_loss", **changes):
     benchmark = FakeBenchmark(*counts)
     data = Ten(benchmark)
     settings = {"per_device_train_batch_size": 4, "num_train_epochs": 9, "learning_rate": 0.001}
@@ -45,7 +45,7 @@ def fit(folder, *counts, resume=None, **changes):
     trainer = Trainer(
         Line(),
         arguments_of(folder, 1, **settings),
-        callbacks=[TimeToTrain(benchmark, 10, 2, top1="eval_loss")],
+        callbacks=[TimeToTrain(benchmark, 10, 2, top1=name)],
         train_dataset=data,
         eval_dataset=Ten(FakeBenchmark()),
     )
@@ -66,7 +66,8 @@ if __name__ == "__main__":
             "short last step": fit(scratch, 7, 10, 23, gradient_accumulation_steps=3),
             "own interval": fit(scratch, 7, 10, 23, eval_strategy="steps", eval_steps=1),
             "every epoch": fit(scratch, 7, 10, 23, eval_strategy="epoch"),
-            "on start": fit(scratch, 7, eval_on_start=True),
+            "on start": fit(scratch, 7, 10, 23, eval_on_start=True),
+            "other name": fit(scratch, 7, name="eval_accuracy"),
             "kept": fit(scratch, 7, 10, save_strategy="steps", save_steps=1),
             "resumed": fit(scratch, 7, 10, resume=True),
             "too short": fit(scratch, 7, 23, num_train_epochs=1),
