@@ -178,6 +178,15 @@ def test_every_line_of_a_result_is_printed(served, capsys):
     assert lines[-1].startswith("VALID")
 
 
+def test_what_serve_prints_is_a_line_for_each_scenario_and_the_verdict(served, capsys):
+    folder, _ = served("Server", 5)
+    report.show_summary({"folder": str(folder), **judged(folder, 5).as_json()}, make_console())
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("Server: ") and lines[-1].startswith("VALID")
+    assert f"tests are valid; `train-bench judge {folder}` has each" in lines[1]
+
+
 @pytest.mark.parametrize("enough_at", [1, 3, 6, 7])
 def test_the_rate_that_is_returned_is_one_that_was_tried(enough_at):
     tried = []

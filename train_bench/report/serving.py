@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from train_bench.judge.finding import BREAKS, REVIEW
+from train_bench.judge.loadgen_folders import PAGE
 from train_bench.report.console import print_line
 from train_bench.report.findings import GRADES
 
@@ -56,6 +57,20 @@ def show(judged: Mapping[str, Any], console: Console) -> None:
     print_line(console, f"{valid} of {len(counted)} tests are valid.")
     if judged["answers_evaluated"] is False:
         print_line(console, _accuracy(judged))
+    print_line(console, _verdict(judged))
+
+
+def show_summary(judged: Mapping[str, Any], console: Console) -> None:
+    """A line for each scenario, the tests that are not valid, and the verdict on all of them."""
+    for test in judged["tests"]:
+        if test["valid"] is not True and not _to_fail(test, judged):
+            print_line(console, f"{test['file']}: {test['scenario']}, {test['mode']}: INVALID")
+    for line in scenario_lines(judged):
+        print_line(console, line)
+    counted = [test for test in judged["tests"] if not _to_fail(test, judged)]
+    valid = sum(test["valid"] is True for test in counted)
+    step = f"`train-bench judge {judged['folder']}` has each, and the page {PAGE} the cost of an answer"
+    print_line(console, f"{valid} of {len(counted)} tests are valid; {step}.")
     print_line(console, _verdict(judged))
 
 

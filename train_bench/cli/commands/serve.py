@@ -91,6 +91,6 @@ def main(arguments: Sequence[str]) -> int:
         judged = judge.judge_folder(output, None)
         content = {"folder": str(output), **judged.as_json()}
         files.write(output / PAGE, write.serving_page(content))
-        return Answer(code=VALID if judged.valid else INVALID, content=content, show=report.show)
+        return Answer(code=VALID if judged.valid else INVALID, content=content, show=report.show_summary)
 
     return composing.with_request(WORK, options, options.overrides, act)
