@@ -2,13 +2,13 @@
 
 import os
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from train_bench.campaign import revisions
 from train_bench.core import git
 from train_bench.errors import Interrupted, RequestError
+from train_bench.judge.checks.environment import CODE
 from train_bench.plan import process
 from train_bench.plan.process import Ended
 
@@ -191,4 +191,5 @@ def test_modules_and_benchmarks_of_the_repository_come_from_the_worktree(
     assert launched[0] == launched[1], "both sides have the same variables"
     assert launched[0]["PYTHONPATH"].split(os.pathsep) == ["..", "../src", "../lib", str(tmp_path / "other")]
     assert launched[0]["TRAIN_BENCH_PATH"] == "../waves"
-    assert Path(launched[0]["PYTHONPYCACHEPREFIX"]) == tmp_path / "out" / "compiled"
+    assert launched[0]["PYTHONDONTWRITEBYTECODE"] == "1"
+    assert not [name for name in launched[0] if CODE.fullmatch(name) and name != "PYTHONPATH"]

@@ -220,7 +220,7 @@ def _environment(pair: Pair, environ: Mapping[str, str]) -> dict[str, str]:
     own = [up, *([os.path.join(up, "src")] if (pair.top / "src").is_dir() else [])]  # noqa: PTH118
     made = {
         "PYTHONPATH": os.pathsep.join(dict.fromkeys((*own, *listed("PYTHONPATH")))),
-        "PYTHONPYCACHEPREFIX": str(pair.folder / "compiled"),
+        "PYTHONDONTWRITEBYTECODE": "1",
     }
     if benchmarks := listed("TRAIN_BENCH_PATH"):
         made["TRAIN_BENCH_PATH"] = os.pathsep.join(benchmarks)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.judge.campaigns import plan
-from tests.judge.checks.test_campaign_checks import PLANNED, findings_of, folder, judged
+from tests.judge.checks.test_campaign_checks import PLANNED, SOFTWARE, findings_of, folder, judged
 from train_bench.core import files, software
 from train_bench.plan import command
 
@@ -66,6 +66,16 @@ def test_what_a_deterministic_run_sets_itself_is_no_finding(folder, value, deter
     ]
     plan(folder, **PLANNED, jobs=jobs)
     with_variables(folder, {"CUBLAS_WORKSPACE_CONFIG": value})
+    assert len(findings_of(judged(folder), "environment")) == asked
+
+
+@pytest.mark.parametrize(
+    ("value", "own", "asked"), [(".", True, 0), ("..:../src", True, 0), ("src:/x", True, 1), (".", False, 1)]
+)
+def test_folders_of_a_program_in_its_own_repository_are_no_finding(folder, value, own, asked):
+    program = {"program": {"revision": "abc", "files": {}}} if own else {}
+    plan(folder, **PLANNED | {"software": SOFTWARE | program})
+    with_variables(folder, {"PYTHONPATH": value})
     assert len(findings_of(judged(folder), "environment")) == asked
 
 

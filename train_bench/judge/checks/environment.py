@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -32,8 +33,12 @@ def environment(machine: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def check_environment(case: EntryCase) -> Iterator[Finding]:
-    """Variables that change numbers or code, for review, but for what `deterministic=true` sets itself."""
+    """Variables that change numbers or code, for review, but for what `deterministic=true` sets itself, and for a
+    `PYTHONPATH` relative to the folder of a program, whose revision the plan has."""
     seen = dict(environment(case.location.machine))
+    entries = seen.get("PYTHONPATH", "").split(os.pathsep)
+    if case.location.runs_command and not any(map(os.path.isabs, entries)):
+        seen.pop("PYTHONPATH", None)
     jobs = list(jobs_of(case.location.plan_or_package))
     if jobs and all(job.get("deterministic") is True for job in jobs):
         seen = {name: value for name, value in seen.items() if DETERMINISTIC.get(name) != value}
