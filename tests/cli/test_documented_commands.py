@@ -23,6 +23,7 @@ from train_bench.plan.run_config import TRAITS
 PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
+    ROOT / "docs" / "tutorials" / "accept-a-cluster.md",
     *sorted(ROOT.glob("references/**/README.md")),
     ROOT / "bench" / "README.md",
 ]
