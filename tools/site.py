@@ -115,7 +115,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Lead links of a page to pages of the site."""
+    """Lead links of a page to pages of the site; a search finds guides before decisions and changes."""
+    if page.file.src_uri.startswith(("decisions/", "CHANGELOG", "messages")):
+        page.meta["search"] = {"boost": 0.001}
     return relinked(markdown, page.file.src_uri)
 
 

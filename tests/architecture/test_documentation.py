@@ -219,3 +219,10 @@ MADE_UP = "Measured on a Toy 1 in bf16, 2026-01-01: {} ([figures](../../docs/gpu
 )
 def test_a_line_on_gpus_that_is_missing_or_made_up_is_found(text, figures, wrong):
     assert wrong_gpu_line(text, figures) == wrong
+
+
+def test_the_search_of_the_site_fetches_nothing():
+    """The plugin `offline` adds a script of the network unless one of this name is there."""
+    scripts = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["extra"]["polyfills"]
+    assert any("iframe-worker" in script for script in scripts)
+    assert all((ROOT / "docs" / script).is_file() for script in scripts)
