@@ -417,3 +417,21 @@ def test_a_file_that_a_reference_lacks_is_said_in_a_sentence(sibling):
 @pytest.mark.parametrize("name", discover.references())
 def test_every_reference_has_what_it_is_asked_for(name):
     assert discover.refuse_reference(name) is None
+
+
+def test_all_that_is_wrong_is_said_at_once():
+    with pytest.raises(RequestError) as refused:
+        make("precision=tf32", "device=cpu", "runs=0", "benchmark.evaluation.until=0.5")
+    for part in (
+        "precision=tf32 exists on GPUs only",
+        "runs=0 was requested",
+        "ends before the first evaluation",
+    ):
+        assert part in str(refused.value)
+
+
+def test_what_ranks_are_needed_for_is_not_asked_without_any():
+    with pytest.raises(
+        RequestError, match=r"nproc_per_node is 0; it has to be at least 1\. runs=0 was requested"
+    ):
+        make("launcher=torchrun", "launcher.nproc_per_node=0", "runs=0", "benchmark.evaluation.until=0.5")

@@ -1,5 +1,5 @@
-"""Refusals of a request, whatever the machine: what the launcher, the rules or arithmetic forbid. The first sentence is
-raised, before any process is started."""
+"""Refusals of a request, whatever the machine: what the launcher, the rules or arithmetic forbid. All sentences are
+raised together, before any process is started."""
 
 from __future__ import annotations
 
@@ -105,6 +105,8 @@ def batch(asked: Asked) -> Iterator[str]:
     )
     size, steps = hyperparameters.global_batch_size, hyperparameters.gradient_accumulation_steps
     of = "ranks" if asked.options.launcher.together == 1 else "groups of ranks"
+    if parts < 1:
+        return  # the launcher refuses it
     if steps < 1:
         yield f"gradient_accumulation_steps is {steps}; it has to be at least 1."
     elif size < 1 or size % (parts * steps):
@@ -310,9 +312,17 @@ PLAN_CHECKS: tuple[Callable[[Asked], Iterator[str]], ...] = (
     evaluations,
 )
 
+COMPLETING = (launcher, batch)
+"""Checks without which the configuration cannot be completed for its ranks."""
+
+COMPLETED = (rules, evaluations)
+"""Checks of the completed configuration."""
+
 
 def refuse(asked: Asked) -> None:
-    """Raise `RequestError` with the first sentence."""
-    for check in PLAN_CHECKS:
-        for sentence in check(asked):
-            raise RequestError(sentence)
+    """Raise `RequestError` with the sentences of all checks."""
+    complete = not any(True for check in COMPLETING for _ in check(asked))
+    checks = [check for check in PLAN_CHECKS if complete or check not in COMPLETED]
+    sentences = dict.fromkeys(sentence for check in checks for sentence in check(asked))
+    if sentences:
+        raise RequestError(" ".join(sentences))
