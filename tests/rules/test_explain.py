@@ -29,12 +29,18 @@ SHAPES = {
     "is_integer(math.log2(v['value'] / 0.0001))": ("0.0001 times a power of two",),
     "'epoch_num' in v['metadata']": ("'epoch_num'",),
     "v['value'] >= 0.759 and v['value'] < 1.0": ("at least 0.759", "less than 1.0"),
-    "s['init_stopped']": ("after init stopped",),
-    "not s['run_started']": ("before run started",),
+    "s['init_stopped']": ("only after init_stop",),
+    "not s['run_started']": ("only before run_start",),
     "len(v['value']) == 2": ("2 numbers",),
     "0 < v['value'] <= 1": ("more than 0 and at most 1",),
     "v['value'] == s['shapes'][s['benchmark']]": ("only the shapes of the benchmark of this log",),
     "s['block'] is None": ("while no block is under way",),
+    "s['block'] is not None and v['metadata']['first_epoch_num'] == s['block']": (
+        "first_epoch_num that of the block under way",
+    ),
+    "v['metadata']['status'] == 'aborted' or s['block'] is s['evaluation'] is None": (
+        "'success' only while no block and no evaluation is under way",
+    ),
     "all(epoch >= 0 for epoch in v['value'])": ("each at least 0",),
     "v['value'] in [1, float('inf')]": ("one of 1, infinity",),
     "all(0 < item <= 2 for item in v['value'])": ("each more than 0 and at most 2",),
@@ -142,3 +148,14 @@ def test_on_80_columns_the_table_of_keys_breaks_no_word_in_a_pipe_either(monkeyp
     assert max(map(len, lines)) <= 80
     words = {word for line in lines for word in line.split()}
     assert {"occurs", "allowed", "reference", "exactly"} <= words
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "said"),
+    [
+        ("resnet", "initialization: at most 20 minutes (the official checker looks for 30 alone)"),
+        ("resnet_mini", "initialization: at most 30 minutes"),
+    ],
+)
+def test_both_limits_of_the_initialization_are_told_apart(benchmark, said):
+    assert said in typed("rules", f"benchmark={benchmark}").stdout.splitlines()

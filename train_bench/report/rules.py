@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from train_bench.report.console import UNBOUNDED, print_line
+
+MINUTES = re.compile(r"less than (\d+) minutes after init")
+"""Limit of the initialization among the constraints of a rule file."""
 
 
 def show(described: Mapping[str, Any], console: Console) -> None:
@@ -21,7 +25,9 @@ def show(described: Mapping[str, Any], console: Console) -> None:
         f"target: {described['target']}",
         f"runs: {described['runs']}, of which the {described['drop']} fastest and slowest are dropped",
         f"evaluation, in {described['unit']}s: {described['schedule'] or 'the rules give no schedule'}",
-        f"initialisation: at most {limit:g} minutes" if limit else "initialisation: no limit is known",
+        f"initialization: at most {limit:g} minutes{_official(described, limit)}"
+        if limit
+        else "initialization: no limit is known",
         f"seeds: {'fixed ones are allowed' if described['fixed_seeds_allowed'] else 'from entropy only'}",
     ):
         _say(console, line)
@@ -35,6 +41,13 @@ def show(described: Mapping[str, Any], console: Console) -> None:
         console.print(_points(described))
     for erratum in described["errata"]:
         _say(console, f"erratum {erratum['id']}: {erratum['why']}")
+
+
+def _official(described: Mapping[str, Any], limit: float) -> str:
+    """The limit of the official checker, where the rule files of the round have another one."""
+    said = " ".join(constraint for key in described["keys"] for constraint in key["constraints"])
+    found = MINUTES.search(said)
+    return f" (the official checker looks for {found[1]} alone)" if found and float(found[1]) != limit else ""
 
 
 def _keys(described: Mapping[str, Any], *, separator: str) -> Table:

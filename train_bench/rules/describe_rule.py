@@ -14,6 +14,26 @@ COMPARISONS = {
     ast.Lt: "less than",
 }
 
+SENTENCES = {
+    "s['block'] is not None and v['metadata']['first_epoch_num'] == s['block']": (
+        "first_epoch_num that of the block under way"
+    ),
+    "s['evaluation'] is not None and v['metadata']['epoch_num'] == s['evaluation']": (
+        "epoch_num that of the evaluation under way"
+    ),
+    "v['metadata']['status'] == 'aborted' or s['block'] is s['evaluation'] is None": (
+        "status 'success' only while no block and no evaluation is under way"
+    ),
+}
+"""Rules of several lines of a log, as a whole."""
+
+EVENTS = {
+    f"{event}_{ended}": f"{event}_{end}"
+    for event in ("init", "run")
+    for ended, end in (("started", "start"), ("stopped", "stop"))
+}
+"""The line of a log after which a flag of rule files is set."""
+
 
 @lru_cache(maxsize=4096)
 def in_words(rule: str) -> str:
@@ -22,7 +42,7 @@ def in_words(rule: str) -> str:
         node = ast.parse(rule, mode="eval").body
     except (SyntaxError, ValueError):  # not an expression but an error text, perhaps with a value of a log
         return rule
-    return _all(node)
+    return SENTENCES.get(ast.unparse(node)) or _all(node)
 
 
 def in_words_of_count(requirement: str) -> str:
@@ -271,9 +291,10 @@ def _is_state(node: ast.expr) -> bool:
 
 
 def _key_of_state(node: ast.expr) -> str:
-    return (
-        str(literal(node.slice)).replace("_", " ") if isinstance(node, ast.Subscript) else ast.unparse(node)
-    )
+    if not isinstance(node, ast.Subscript):
+        return ast.unparse(node)
+    name = str(literal(node.slice))
+    return EVENTS.get(name) or name.replace("_", " ")
 
 
 def _value(node: ast.expr) -> str:
