@@ -80,6 +80,13 @@ def test_a_pipe_on_a_terminal_has_its_width_and_a_file_has_none(tmp_path):
     assert width_of(subprocess.PIPE, subprocess.DEVNULL).stdout == b"10000\n"
 
 
+def test_a_table_in_a_file_is_no_wider_than_can_be_read_and_a_sentence_stays_whole():
+    table = Table()
+    table.add_row("a", "word " * 100)
+    assert max(map(len, shown(10_000, table))) == 160
+    assert len(shown(10_000, "word " * 100)) == 1
+
+
 def test_further_lines_of_a_sentence_begin_at_their_column():
     file = io.StringIO()
     print_line(PlainConsole(file=file, width=30), "folder      one two three four five six seven", column=12)

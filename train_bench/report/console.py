@@ -14,6 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.containers import Lines
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from train_bench.core.escape import plain
@@ -21,7 +22,10 @@ from train_bench.errors import OutputClosed
 from train_bench.judge.state import INCOMPLETE, VALID
 
 UNBOUNDED = 10_000
-"""Columns of a console whose lines are never wrapped."""
+"""Columns of a console whose sentences are never wrapped."""
+
+WIDEST_TABLE = 160
+"""Most columns of a table, in a file as well."""
 
 STYLES = {"VALID": "green", "INCOMPLETE": "yellow", "NOT VALID": "bold red"}
 """Styles of verdicts on a terminal."""
@@ -72,6 +76,12 @@ class PlainConsole(Console):
             super().on_broken_pipe()
         raise OutputClosed
 
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print; a table is no wider than can be read, wherever it goes."""
+        if self.width > WIDEST_TABLE and any(isinstance(one, Table) for one in objects):
+            options.setdefault("width", WIDEST_TABLE)
+        super().print(*objects, **options)
+
     def render_str(self, text: str, **options: Any) -> Text:
         """Text that can be broken."""
         return _breakable(super().render_str(text, **options))
@@ -103,7 +113,7 @@ def _breakable(text: Text) -> BreakableText:
 
 def make_console() -> Console:
     """Console for human-readable output, as wide as the terminal, also where a pager or a filter is between. In a file
-    no line is wrapped, so that everything can be searched."""
+    no sentence is wrapped, so that everything can be searched."""
     made = PlainConsole()
     bounded = made.is_terminal or "COLUMNS" in os.environ or is_piped_to_terminal()
     return made if bounded else PlainConsole(width=UNBOUNDED)

@@ -1,4 +1,4 @@
-"""Benchmarks and launchers to choose from. A name is never cut; on a terminal the description of it is."""
+"""Benchmarks and launchers to choose from. A name is never cut; the description of it is, where the line is full."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from train_bench.report.console import coloured, print_line
+from train_bench.report.console import WIDEST_TABLE, coloured, print_line
 
 DURATION = re.compile(r": ([a-z ]+) on two CPU cores")
 """Format of a run's duration in a benchmark's file."""
@@ -112,7 +112,7 @@ def _say(console: Console, rows: Sequence[Sequence[str]]) -> None:
     columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
     widths = [max(map(len, column)) for column in columns]
     about = [column[0] for column in columns].index("about")
-    free = console.width - sum(widths) - 2 * (len(widths) - 1) + widths[about]
+    free = min(console.width, WIDEST_TABLE) - sum(widths) - 2 * (len(widths) - 1) + widths[about]
     widths[about] = max(LEAST_ABOUT, min(widths[about], free))
     for row in zip(*columns, strict=True):
         cells = (_cell(cell, width) for cell, width in zip(row, widths, strict=True))
