@@ -1,8 +1,8 @@
 """Share of the timed window that a rank waits for data, for each reference at its mini scale; rates of data paths.
 
-A run goes through harness, log and task as always, for a few evaluations. Every wait of the training process for
-a batch, with loader processes or without, is added up, from `run_start` to `run_stop`. The last line is the largest
-share.
+A run goes through harness, log and task as always, for a few evaluations; its log has the waits of the training thread
+for batches, from `run_start` to `run_stop`. Without loader processes the thread makes them itself. The last line is the
+largest share.
 
     python bench/input_pipeline.py [VARIANT ...] [option=value ...]
 
@@ -22,8 +22,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,7 +38,7 @@ from torch.utils.data import default_collate
 from train_bench.core.job import Job
 from train_bench.launchers.inline import parallel as inline
 from train_bench.plan import discover
-from train_bench.references.parts import coco, loading
+from train_bench.references.parts import coco
 from train_bench.references.parts.generators import Generators
 from train_bench.run.events import Log, wall_clock_ms
 from train_bench.run.timed_run import timed_run
@@ -77,30 +76,13 @@ def _run(job: Job) -> tuple[float, float]:
     config = cattrs.structure(job.config, discover.reference_config(job.reference))
     task = importlib.import_module(f"train_bench.references.{job.reference}.task").Task(config)
     log = Log(job.partial_log, wall_clock_ms())
-    with _stopwatch() as waits:
-        timed_run(task, job, inline.join(job), log)
+    timed_run(task, job, inline.join(job), log)
     task.close()
     log.close()
     lines = [json.loads(line.partition(" ")[2]) for line in job.partial_log.read_text().splitlines()]
-    times = {line["key"]: line["time_ms"] for line in lines}
-    return (times["run_stop"] - times["run_start"]) / 1000, sum(waits)
-
-
-@contextmanager
-def _stopwatch() -> Iterator[list[float]]:
-    """The seconds of every wait for the next batch of any loader of this process."""
-    waits: list[float] = []
-    proper = loading.Record.of
-
-    def timed(batches: Iterator[Any]) -> Iterator[Any]:
-        start = time.perf_counter()
-        for batch in batches:
-            waits.append(time.perf_counter() - start)
-            yield batch
-            start = time.perf_counter()
-
-    with patch.object(loading.Record, "of", lambda self, batches: proper(self, timed(batches))):
-        yield waits
+    found = {line["key"]: line for line in lines}
+    window = found["run_stop"]["time_ms"] - found["run_start"]["time_ms"]
+    return window / 1000, (found["data_wait"]["value"] or {"milliseconds": [0]})["milliseconds"][0] / 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -215,6 +215,8 @@ class SamplesTaken:
                 sample are filled over its end
     evaluated   number of samples of each evaluation, without padding
     evaluation  their numbers in the last one, int64 arrays; of a large set the beginning
+    waited      seconds for which the training thread has waited for batches with its device idle; made in this thread,
+                they are waited for, too; None: unknown
     """
 
     trained: int
@@ -224,6 +226,7 @@ class SamplesTaken:
     carried: int = 0
     evaluated: Sequence[int] = ()
     evaluation: Sequence[np.ndarray] = ()
+    waited: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -11,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 from train_bench.core import cores
 from train_bench.references.parts.fingerprint import Stored, fingerprint
-from train_bench.references.parts.prefetch import Side, prefetched
+from train_bench.references.parts.prefetch import Side, idle_of, prefetched
 from train_bench.task import ORDER_KEPT, DataFingerprint, SamplesTaken
 
 
@@ -67,7 +68,11 @@ def numbers_of(items: Sequence[int | tuple[int, int]]) -> np.ndarray:
 
 class Loader:
     """Batches of `samples`, an endless pass over them for training or one pass per evaluation, and the record of
-    what was taken. Each batch comes with the items that it was made of, from whichever process has made it."""
+    what was taken. Each batch comes with the items that it was made of, from whichever process has made it.
+
+    waited  seconds until a batch was there, of all those that came to an `idle` device: while it works through queued
+            steps, nothing is lost
+    """
 
     def __init__(
         self,
@@ -77,19 +82,40 @@ class Loader:
         *,
         numbers: Callable[[Any], np.ndarray],
         padding_from: int | None,
+        idle: Callable[[], bool] = lambda: True,
     ) -> None:
         self.samples, self.sampler, self.loading = samples, sampler, loading
         self.record = Record()
-        self._numbers, self._padding_from = numbers, padding_from
+        self.waited = 0.0
+        self._numbers, self._padding_from, self._idle = numbers, padding_from, idle
 
     def __iter__(self) -> Iterator[Any]:
-        return self.record.of(map(self._numbered, iter(self.loading)))
+        return self.record.of(map(self._numbered, self._made()))
 
     def copied_by(self, side: Side | None, device: torch.device) -> Iterator[Any]:
         """A pass whose batches come on `device`, copied by a stream of their own; without one they stay where they are.
         A batch counts as taken when it is given."""
-        made = iter(self.loading)
+        made = self._made()
         return self.record.of(map(self._numbered, made if side is None else prefetched(made, device, side)))
+
+    def _made(self) -> Iterator[tuple[Any, Any]]:
+        """Another pass, whose processes begin at once."""
+        began = time.perf_counter()
+        made = iter(self.loading)
+        return self._awaited(made, time.perf_counter() - began)
+
+    def _awaited(self, made: Iterator[tuple[Any, Any]], start: float) -> Iterator[tuple[Any, Any]]:
+        """`start` are the seconds that the beginning took."""
+        while True:
+            began = time.perf_counter()
+            try:
+                batch = next(made)
+            except StopIteration:
+                return
+            if self._idle():
+                self.waited += start + time.perf_counter() - began
+            start = 0.0
+            yield batch
 
     def _numbered(self, made: tuple[Any, Any]) -> tuple[np.ndarray, Any]:
         items, batch = made
@@ -133,7 +159,8 @@ def loader(
         persistent_workers=workers > 0,
         pin_memory=device.type == "cuda",
     )
-    return Loader(samples, sampler, loading, numbers=numbers, padding_from=padding_from)
+    idle = idle_of(device)
+    return Loader(samples, sampler, loading, numbers=numbers, padding_from=padding_from, idle=idle)
 
 
 class _WithItems(Dataset):
@@ -180,4 +207,5 @@ def samples_taken(train: Loader, evaluation: Loader) -> SamplesTaken:
         carried=sampler.order.carried,
         evaluated=evaluation.record.counts,
         evaluation=evaluation.record.beginning(sampler.ranks),
+        waited=train.waited + evaluation.waited,
     )

@@ -6,7 +6,7 @@ steps its copy would begin after them; on another one it takes place meanwhile. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -46,6 +46,14 @@ class CudaSide:
 def side_of(device: torch.device) -> Side | None:
     """Side stream of a GPU; None for other devices, where a copy is none or takes the place of a step."""
     return CudaSide(device) if device.type == "cuda" else None
+
+
+def idle_of(device: torch.device) -> Callable[[], bool]:
+    """Whether a device has done all that is queued for it; asking takes a microsecond and waits for nothing. A CPU is
+    always done."""
+    if device.type != "cuda":
+        return lambda: True
+    return lambda: torch.cuda.current_stream(device).query()
 
 
 def prefetched(

@@ -91,3 +91,39 @@ def test_of_a_long_pass_the_share_of_a_rank_is_told(monkeypatch: pytest.MonkeyPa
     list(record.of((np.arange(3), None) for _ in range(10)))
     assert record.counts == [30]
     assert [len(record.beginning(ranks)) for ranks in (1, 2, 8, 99)] == [3, 2, 1, 1]
+
+
+def test_waits_are_those_for_batches_that_come_to_an_idle_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch takes 3 s to make and 5 s to train on, each pass 1 s to begin. While the device is busy all that costs
+    nothing."""
+    now, device = [0.0], ["idle"]
+    monkeypatch.setattr(loading.time, "perf_counter", lambda: now[0])
+
+    def made() -> Any:
+        for number in range(3):
+            now[0] += 3
+            yield [number], number
+
+    class Passes:
+        def __iter__(self) -> Any:
+            now[0] += 1
+            return made()
+
+    loader = loading.Loader(
+        Doubled(), [], Passes(), numbers=np.array, padding_from=None, idle=lambda: device[0] == "idle"
+    )
+    for _ in loader:
+        now[0] += 5
+    assert loader.waited == 1 + 3 * 3
+    for number in loader:
+        now[0] += 5
+        device[0] = "busy" if number == 0 else "idle"
+    assert loader.waited == 10 + 1 + 2 * 3
+    taken = loading.samples_taken(_with_order(loader), loader)
+    assert taken.waited == 2 * loader.waited
+
+
+def _with_order(loader: loading.Loader) -> loading.Loader:
+    order = SimpleNamespace(epoch=None, carried=0)
+    loader.sampler = SimpleNamespace(ranks=1, first_iteration=0, global_batch_size=1, order=order)  # type: ignore[assignment]
+    return loader

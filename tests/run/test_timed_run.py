@@ -57,6 +57,7 @@ def test_events_come_in_the_order_that_the_rules_demand(tmp_path):
         "run_stop",
         "processor_wait",
         "peak_memory",
+        "data_wait",
         "order_fingerprint",
         "learning_rates",
         "replicas",

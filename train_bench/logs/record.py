@@ -27,6 +27,7 @@ EVALUATION = ("eval_accuracy", "eval_error")
 TRAIN_SAMPLES = "train_samples"
 PROCESSOR_WAIT = "processor_wait"
 PEAK_MEMORY = "peak_memory"
+DATA_WAIT = "data_wait"
 
 # In seconds: the kernel counts the time of others in ticks of 10 ms.
 TOO_SHORT_TO_TELL = 1.0
@@ -65,6 +66,7 @@ class RunRecord:
     processor_lost  share of the processor time that ranks were denied by other load; None if it is not recorded, and
                     for a run that is too short to measure and waited for processors
     peak_host_bytes, peak_device_bytes  most memory that a rank had on its host and on its GPU; None if not logged
+    data_wait_ms the longest wait of a rank for its data, all batches together; None if not logged
     deaths       how processes of this run ended, where the campaign saw them die
     """
 
@@ -90,6 +92,7 @@ class RunRecord:
     processor_lost: float | None
     peak_host_bytes: int | None
     peak_device_bytes: int | None
+    data_wait_ms: int | None
     deaths: tuple[str, ...]
     sha256: str
 
@@ -181,6 +184,7 @@ def make_record(read: Log, *, index: int, rules: BenchmarkRules, deaths: tuple[s
         processor_lost=_processor_lost(first.get(PROCESSOR_WAIT)),
         peak_host_bytes=_most(first.get(PEAK_MEMORY), "host_bytes"),
         peak_device_bytes=_most(first.get(PEAK_MEMORY), "device_bytes"),
+        data_wait_ms=_most(first.get(DATA_WAIT), "milliseconds"),
         deaths=deaths,
         sha256=read.sha256,
     )

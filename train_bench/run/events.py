@@ -210,6 +210,10 @@ class Log:
         """Peak memory by rank, see `memory.gather`."""
         self._point("peak_memory", seen)
 
+    def data_wait(self, seen: Mapping[str, Any] | None) -> None:
+        """Waits for data by rank, see `data_waits.gather`; None if a task does not count them."""
+        self._point("data_wait", seen)
+
     def replicas(self, seen: Mapping[str, Any]) -> None:
         """Digest of the ranks' models and their equality, see `replicas.compare`."""
         self._point("replicas", seen)

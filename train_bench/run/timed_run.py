@@ -13,6 +13,7 @@ from train_bench.parallel import Parallel
 from train_bench.progress import Unit
 from train_bench.run import (
     caches,
+    data_waits,
     drawn_samples,
     loaded_code,
     memory,
@@ -81,7 +82,9 @@ def timed_run(
     stopped()
     log.processor_wait(processors.gather(parallel, seen))
     log.peak_memory(memory.gather(parallel, peak))
-    log.order(order.gather(parallel, task.samples_taken()))
+    taken = task.samples_taken()
+    log.data_wait(data_waits.gather(parallel, taken.waited))
+    log.order(order.gather(parallel, taken))
     log.learning_rates(rates.told_by(task))
     log.replicas(replicas.compare(parallel))
     code = loaded_code.describe([job.reference_folder, job.launcher_folder])

@@ -14,6 +14,7 @@ from train_bench.judge.checks.campaign_checks import (
 )
 from train_bench.judge.checks.case import EntryCase, LogCase
 from train_bench.judge.checks.convergence import check_against_rcps
+from train_bench.judge.checks.data_wait import check_data_wait
 from train_bench.judge.checks.ending import check_end, check_format, check_lines, check_one_run
 from train_bench.judge.checks.environment import check_described_system, check_environment
 from train_bench.judge.checks.fresh import check_fresh
@@ -113,6 +114,7 @@ CAMPAIGN_CHECKS: tuple[Callable[[EntryCase], Iterable[Finding]], ...] = (
     check_versions,
     check_interpreter,
     check_threads,
+    check_data_wait,
     check_same_data,
     check_known_data,
     check_same_host,
