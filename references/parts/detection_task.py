@@ -8,6 +8,7 @@
     evaluation_set(split)   images with their index, and `collate`
     train_step(batches)     one iteration
     normalize(images)       what the network is given
+    IN_PARTS                whether `collate` gives rows of tensors, of which parts can be joined
     detect(boxes, logits)   the boxes that are found in one image
 """
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -49,6 +50,8 @@ class DetectionTask(ServesEvaluationSet[C, B]):
     _val                 the evaluation's split
     _truth               its annotations, on rank 0
     """
+
+    IN_PARTS: ClassVar[bool] = False
 
     @abstractmethod
     def synthetic(self, samples: int) -> B:
@@ -104,12 +107,24 @@ class DetectionTask(ServesEvaluationSet[C, B]):
         order = stream.Shuffled(samples=len(train.images), seed=self.seed)
         count, every = len(self._val.images), len(self._val.annotations.image_ids)
         mine = stream.evaluation_order(count, data_config.eval_batch_size, parallel.rank, parallel.size)
+        in_parts = self.IN_PARTS and self.config.model.image_size >= loading.LARGE_IMAGE
         fingerprint = self.use_loaders(
             loading.loader(
-                train_set, data_config, parallel.device, self.sampler(order), collate=train_set.collate
+                train_set,
+                data_config,
+                parallel.device,
+                self.sampler(order),
+                collate=train_set.collate,
+                in_parts=in_parts,
             ),
             loading.loader(
-                eval_set, data_config, parallel.device, mine, collate=eval_set.collate, padding_from=count
+                eval_set,
+                data_config,
+                parallel.device,
+                mine,
+                collate=eval_set.collate,
+                padding_from=count,
+                in_parts=in_parts,
             ),
             eval_left_out=every - count,
         )

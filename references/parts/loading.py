@@ -12,8 +12,14 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 from train_bench.core import cores
 from train_bench.references.parts.fingerprint import Stored, fingerprint
-from train_bench.references.parts.prefetch import Side, idle_of, prefetched
+from train_bench.references.parts.prefetch import Parts, Side, idle_of, join, prefetched
 from train_bench.task import ORDER_KEPT, DataFingerprint, SamplesTaken
+
+LEAST_IN_PART = 8
+"""Samples of a batch below which a process does not share it: handing over a part takes as long as some of them."""
+
+LARGE_IMAGE = 128
+"""Side in pixels from which decoding and cropping of images takes so long that batches are made in parts."""
 
 
 class LoaderConfig(Protocol):
@@ -90,13 +96,14 @@ class Loader:
         self._numbers, self._padding_from, self._idle = numbers, padding_from, idle
 
     def __iter__(self) -> Iterator[Any]:
-        return self.record.of(map(self._numbered, self._made()))
+        return self.copied_by(None, torch.device("cpu"))
 
     def copied_by(self, side: Side | None, device: torch.device) -> Iterator[Any]:
         """A pass whose batches come on `device`, copied by a stream of their own; without one they stay where they are.
         A batch counts as taken when it is given."""
         made = self._made()
-        return self.record.of(map(self._numbered, made if side is None else prefetched(made, device, side)))
+        there = made if side is None else prefetched(made, device, side)
+        return self.record.of(self._numbered(items, join(parts)) for items, parts in there)
 
     def _made(self) -> Iterator[tuple[Any, Any]]:
         """Another pass, whose processes begin at once."""
@@ -117,8 +124,7 @@ class Loader:
             start = 0.0
             yield batch
 
-    def _numbered(self, made: tuple[Any, Any]) -> tuple[np.ndarray, Any]:
-        items, batch = made
+    def _numbered(self, items: Any, batch: Any) -> tuple[np.ndarray, Any]:
         numbers = self._numbers(items)
         if self._padding_from is not None:
             numbers = numbers[numbers < self._padding_from]
@@ -134,6 +140,7 @@ def loader(
     collate: Callable[[list[Any]], Any] | None = default_collate,
     numbers: Callable[[Any], np.ndarray] = numbers_of,
     padding_from: int | None = None,
+    in_parts: bool = False,
 ) -> Loader:
     """Batches of `samples`, one for each list of items in `sampler`, from as many processes as configured, and as suit
     the cores of the rank (`core/cores.py`) if that is None.
@@ -144,21 +151,27 @@ def loader(
     collate       makes a batch of the samples of all items; None: `samples` makes it of the list
     numbers       the numbers of the samples that a list of items stands for
     padding_from  numbers from this one on fill batches and are no samples
+    in_parts      all processes make a part of each batch: the first batch, and those of an evaluation, do not wait
+                  for one of them; `collate` gives tensors with a row for each sample. Parts come by shared memory: that
+                  does not pay for samples of microseconds
     """
     workers = cores.loader_processes(config.workers, device.type, cores.rank_cores())
     batches = _WithItems(samples, collate)
     if workers == 0 and device.type == "cpu":
         return Loader(samples, sampler, _Here(batches, sampler), numbers=numbers, padding_from=padding_from)
-    loading = DataLoader(
-        batches,
+    in_parts = in_parts and workers > 1
+    loading: Any = DataLoader(
+        _PartsWithItems(samples, collate) if in_parts else batches,
         batch_size=None,
-        sampler=sampler,
+        sampler=_InParts(sampler, workers) if in_parts else sampler,
         collate_fn=_unchanged,
         num_workers=workers,
         prefetch_factor=config.prefetch if workers else None,
         persistent_workers=workers > 0,
         pin_memory=device.type == "cuda",
     )
+    if in_parts:
+        loading = _Gathered(loading)
     idle = idle_of(device)
     return Loader(samples, sampler, loading, numbers=numbers, padding_from=padding_from, idle=idle)
 
@@ -173,6 +186,47 @@ class _WithItems(Dataset):
         if self._collate is None:
             return items, self._samples[items]
         return items, self._collate([self._samples[item] for item in items])
+
+
+class _InParts:
+    """Lists of items of a sampler, cut into one part for each process; True with the last part of a list."""
+
+    def __init__(self, sampler: Iterable[list[Any]], processes: int) -> None:
+        self._sampler, self._processes = sampler, processes
+
+    def __iter__(self) -> Iterator[tuple[list[Any], bool]]:
+        for items in self._sampler:
+            count = max(1, min(self._processes, len(items) // LEAST_IN_PART))
+            ends = [len(items) * number // count for number in range(count + 1)]
+            for number in range(count):
+                yield items[ends[number] : ends[number + 1]], number == count - 1
+
+
+class _PartsWithItems(_WithItems):
+    """Parts of batches with their lists of items, and True with the last part of a batch."""
+
+    def __getitem__(self, part: Any) -> tuple[Any, Any]:
+        return part, super().__getitem__(part[0])[1]
+
+
+class _Gathered:
+    """Batches that come in parts, which come in order: all items, and the parts."""
+
+    def __init__(self, loading: Iterable[tuple[Any, Any]]) -> None:
+        self.loading = loading
+
+    def __iter__(self) -> Iterator[tuple[list[Any], Parts]]:
+        return self._gather(iter(self.loading))
+
+    def _gather(self, made: Iterator[tuple[Any, Any]]) -> Iterator[tuple[list[Any], Parts]]:
+        items: list[Any] = []
+        parts = Parts()
+        for (mine, is_last), part in made:
+            items += mine
+            parts.append(part)
+            if is_last:
+                yield items, parts
+                items, parts = [], Parts()
 
 
 class _Here:

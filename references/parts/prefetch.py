@@ -14,6 +14,10 @@ import torch
 from torch import Tensor
 
 
+class Parts(list[Any]):
+    """Parts of one batch in their order: tensors with a row for each sample, or tuples and lists of such."""
+
+
 class Side(Protocol):
     """Stream beside that of the steps."""
 
@@ -59,13 +63,29 @@ def idle_of(device: torch.device) -> Callable[[], bool]:
 def prefetched(
     made: Iterable[tuple[Any, Any]], device: torch.device, side: Side
 ) -> Iterator[tuple[Any, Any]]:
-    """Pairs of items and their batch, with its tensors on `device`. The next pair is taken when it is asked for."""
+    """Pairs of items and their batch, with its tensors on `device`, where parts are joined. The next pair is taken when
+    it is asked for."""
     for items, batch in made:
         tensors: list[Tensor] = []
         with side.copying():
+            if isinstance(batch, Parts):
+                batch = join(Parts(_copied(part, device, []) for part in batch))
             there = _copied(batch, device, tensors)
         side.hand_over(tensors)
         yield items, there
+
+
+def join(batch: Any) -> Any:
+    """The batch of these parts, on their device, in pinned memory if they are; any other batch as it is."""
+    if not isinstance(batch, Parts):
+        return batch
+    first = batch[0]
+    if len(batch) == 1:
+        return first
+    if isinstance(first, Tensor):
+        whole = torch.cat(batch)
+        return whole.pin_memory() if first.is_pinned() else whole
+    return type(first)(join(Parts(each)) for each in zip(*batch, strict=True))
 
 
 def _copied(part: Any, device: torch.device, copies: list[Tensor]) -> Any:

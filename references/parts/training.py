@@ -25,7 +25,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -90,6 +90,10 @@ class TrainingTask(ABC, Generic[C, B]):
     tensor_names: Sequence[str] | None = None
     forward: nn.Module
     last_loss: Tensor
+
+    EVALUATES_COPIES: ClassVar[bool] = False
+    """True if evaluation uses all tensors of its batches on the device, so that they come there as those of training
+    do."""
 
     def __init__(self, config: C) -> None:
         self.config = config
@@ -307,7 +311,8 @@ class TrainingTask(ABC, Generic[C, B]):
         assert self._eval is not None, "open_data comes first"
         self.parallel.sync_buffers()
         self.forward.eval()
-        yield from self._eval
+        device = self.parallel.device
+        yield from self._eval.copied_by(side_of(device) if self.EVALUATES_COPIES else None, device)
         self.forward.train()
 
     def infer(self, *inputs: Any) -> Any:

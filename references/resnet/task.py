@@ -26,6 +26,8 @@ from train_bench.task import DataFacts
 class Task(ServesEvaluationSet[Config, examples.Batch]):
     """The benchmark `resnet` and its smaller scales."""
 
+    EVALUATES_COPIES = True
+
     def build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         config, parallel = self.config, self.parallel
         self._schedule = schedule_of(config)
@@ -56,9 +58,17 @@ class Task(ServesEvaluationSet[Config, examples.Batch]):
         mine = stream.evaluation_order(
             len(val.labels), data_config.eval_batch_size, parallel.rank, parallel.size
         )
+        large = data_config.image_size >= loading.LARGE_IMAGE
         fingerprint = self.use_loaders(
-            loading.loader(train_set, data_config, parallel.device, self.sampler(order)),
-            loading.loader(eval_set, data_config, parallel.device, mine, padding_from=len(val.labels)),
+            loading.loader(train_set, data_config, parallel.device, self.sampler(order), in_parts=large),
+            loading.loader(
+                eval_set,
+                data_config,
+                parallel.device,
+                mine,
+                padding_from=len(val.labels),
+                in_parts=large,
+            ),
         )
         return DataFacts(
             train_samples=len(train.labels), eval_samples=len(val.labels), fingerprint=fingerprint

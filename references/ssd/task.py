@@ -22,6 +22,8 @@ from train_bench.references.ssd.recipe import optimizer_of, schedule_of
 class Task(DetectionTask[Config, data.Batch]):
     """The benchmark `ssd` and its smaller scales."""
 
+    IN_PARTS = True
+
     def build_model(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         config, parallel = self.config, self.parallel
         self._schedule = schedule_of(config)

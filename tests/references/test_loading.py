@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, get_worker_info
 
 from train_bench.references.parts import loading
 
@@ -83,6 +83,40 @@ def test_a_set_may_make_whole_batches_and_number_its_samples_otherwise() -> None
     )
     assert list(loader) == [[6, 2]]
     assert loader.record.numbers[0].tolist() == [10, 8]
+
+
+class Rows:
+    """A number as a row of a tensor, with the process that has made it."""
+
+    stored: Any = None
+
+    def __getitem__(self, item: int) -> tuple[torch.Tensor, int]:
+        made_by = get_worker_info()
+        return torch.full((3,), item), -1 if made_by is None else made_by.id
+
+
+def test_all_processes_make_parts_of_a_batch_and_the_batch_is_what_one_makes() -> None:
+    """Lists of 17, 16 and 15 items: 15 are too few for parts."""
+    order = [list(range(start, end)) for start, end in ((0, 17), (40, 56), (20, 35))]
+    whole, parts = (
+        loading.loader(
+            Rows(),
+            SimpleNamespace(workers=workers, prefetch=2),
+            torch.device("cpu"),
+            order,
+            padding_from=33,
+            in_parts=True,
+        )
+        for workers in (0, 2)
+    )
+    for _ in range(2):
+        for (one, _), (other, makers) in zip(whole, parts, strict=True):
+            assert torch.equal(one, other)
+            assert makers.tolist() == sorted(makers.tolist()) or len(makers) < 16
+            assert len(set(makers.tolist())) == (2 if len(makers) >= 16 else 1)
+        assert whole.record.counts == parts.record.counts
+        for one, other in zip(whole.record.numbers, parts.record.numbers, strict=True):
+            assert one.tolist() == other.tolist()
 
 
 def test_of_a_long_pass_the_share_of_a_rank_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from tests.references.test_loading import Doubled
 from train_bench.references.parts import loading
-from train_bench.references.parts.prefetch import prefetched, side_of
+from train_bench.references.parts.prefetch import Parts, prefetched, side_of
 
 CPU = torch.device("cpu")
 
@@ -92,6 +92,24 @@ def test_batches_keep_their_shape_and_every_tensor_is_copied_on_the_stream_and_h
     assert moves == len(wanted) * [(True, (CPU,), {"non_blocking": True})]
     assert [id(tensor) for tensor in found] == side.handed
     assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
+
+
+def test_parts_are_joined_on_the_stream_and_what_is_joined_is_handed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    side, joined, cat = FakeSide(), [], torch.cat
+
+    def watched(tensors: Any) -> torch.Tensor:
+        joined.append(side.inside)
+        return cat(tensors)
+
+    monkeypatch.setattr(torch, "cat", watched)
+    parts = Parts([(torch.zeros(2, 3), [torch.arange(2)]), (torch.ones(1, 3), [torch.arange(2, 3)])])
+    ((_, there),) = prefetched([(0, parts)], CPU, side)
+    assert joined == [True, True] and side.diary == ["copy", "hand over 2"]
+    assert [id(tensor) for tensor in tensors_of(there)] == side.handed
+    assert isinstance(there, tuple) and there[0].tolist() == 2 * [[0, 0, 0]] + [[1, 1, 1]]
+    assert isinstance(there[1], list) and there[1][0].tolist() == [0, 1, 2]
 
 
 def test_objects_of_a_class_of_their_own_stay() -> None:

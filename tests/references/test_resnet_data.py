@@ -289,8 +289,8 @@ def test_worker_processes_deliver_the_same_batches_in_the_same_order(mini: Confi
     for workers in (0, 2):
         mini.data.workers = workers
         order = stream.Shuffled(samples=len(train.labels), seed=7)
-        sampler = stream.Sampler(order=order, global_batch_size=12, microbatches=1, rank=0, ranks=1)
-        batches = iter(loading.loader(items, mini.data, torch.device("cpu"), sampler))
+        sampler = stream.Sampler(order=order, global_batch_size=20, microbatches=1, rank=0, ranks=1)
+        batches = iter(loading.loader(items, mini.data, torch.device("cpu"), sampler, in_parts=True))
         seen[workers] = [next(batches) for _ in range(4)]
         del batches
     for (images, labels), (other_images, other_labels) in zip(seen[0], seen[2], strict=True):

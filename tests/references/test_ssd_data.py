@@ -171,16 +171,19 @@ def test_padding_of_an_evaluation_has_the_shape_of_an_image_and_is_not_read(mini
 def test_examples_follow_the_position_and_not_the_loader(mini_ssd: Config) -> None:
     examples = training_set(mini_ssd)
     order = stream.Shuffled(samples=480, seed=3)
-    sampler = stream.Sampler(order=order, global_batch_size=8, microbatches=1, rank=0, ranks=1)
+    sampler = stream.Sampler(order=order, global_batch_size=16, microbatches=1, rank=0, ranks=1)
+    strides = set()
     for workers in (0, 2):
         mini_ssd.data.workers = workers
         batches = loading.loader(
-            examples, mini_ssd.data, torch.device("cpu"), sampler, collate=examples.collate
+            examples, mini_ssd.data, torch.device("cpu"), sampler, collate=examples.collate, in_parts=True
         )
         batch = next(iter(batches))
+        strides.add(tuple(part.stride() for part in batch))
         alone = [examples.collate([examples[item]]) for item in next(iter(sampler))]
         for part, values in zip(batch, zip(*alone, strict=True), strict=True):
             assert torch.equal(part, torch.cat(values))
+    assert len(strides) == 1
     first, second = examples[0, 0], examples[0, 1]
     assert not np.array_equal(first[0], second[0])
 

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from tests.references.one_rank import OneRank
 from tests.references.tasks import mark, same, weights
+from tests.references.test_prefetch import FakeSide
 from train_bench.errors import RequestError
 from train_bench.quality import Quality
-from train_bench.references.parts import checkpoint, loading, stream
+from train_bench.references.parts import checkpoint, loading, stream, training
 from train_bench.references.parts.training import TrainingTask
 from train_bench.task import DataFacts, Hyperparameters, LearningRates
 
@@ -332,6 +333,19 @@ def test_the_warm_up_leaves_weights_generator_and_counters_as_they_were() -> Non
     assert [(task.iterations, task.optimizer_steps, float(task.last_loss)) for task in tasks] == [
         (0, 0, 0.0)
     ] * 2
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_evaluation_batches_are_copied_beside_the_steps_where_a_task_uses_them_on_the_device(
+    monkeypatch: pytest.MonkeyPatch, copies: bool
+) -> None:
+    side = FakeSide()
+    monkeypatch.setattr(training, "side_of", lambda device: side)
+    monkeypatch.setattr(Task, "EVALUATES_COPIES", copies)
+    task = built()
+    assert side.diary == []
+    batches = len(list(task.evaluation_batches()))
+    assert batches > 1 and side.diary.count("copy") == copies * batches
 
 
 def test_an_evaluation_averages_buffers_first_and_leaves_the_model_in_training_mode() -> None:
