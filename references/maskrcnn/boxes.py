@@ -27,7 +27,8 @@ BOX_WEIGHTS = (10.0, 10.0, 5.0, 5.0)
 def as_edges(boxes: Tensor) -> Tensor:
     """First and last pixels -> edges: 1 added to x2 and y2. Operators without the +1 convention give
     exactly its widths, areas and IoUs on the result."""
-    return boxes + boxes.new_tensor([0.0, 0.0, 1.0, 1.0])
+    first, last = boxes.split(2, dim=-1)
+    return torch.cat([first, last + 1.0], dim=-1)
 
 
 def iou(one: Tensor, other: Tensor) -> Tensor:
@@ -53,17 +54,26 @@ def encode(targets: Tensor, boxes: Tensor, weights: Sequence[float]) -> Tensor:
     """(n, 4) codes that move `boxes` to `targets`."""
     size, centre = _size_and_centre(boxes)
     wanted_size, wanted_centre = _size_and_centre(targets)
-    codes = torch.cat([(wanted_centre - centre) / size, torch.log(wanted_size / size)], dim=-1)
-    return codes * codes.new_tensor(weights)
+    codes = ((wanted_centre - centre) / size, torch.log(wanted_size / size))
+    return torch.cat([part * weight for part, weight in zip(codes, _pairs(weights), strict=True)], dim=-1)
 
 
 def decode(codes: Tensor, boxes: Tensor, weights: Sequence[float]) -> Tensor:
     """(..., 4) codes applied to (..., 4) boxes."""
     size, centre = _size_and_centre(boxes)
-    shift, growth = (codes / codes.new_tensor(weights)).split(2, dim=-1)
+    shift, growth = (
+        part / weight for part, weight in zip(codes.split(2, dim=-1), _pairs(weights), strict=True)
+    )
     centre = centre + shift * size
     half = 0.5 * size * growth.clamp(max=LARGEST_LOG).exp()
     return torch.cat([centre - half, centre + half - 1], dim=-1)
+
+
+def _pairs(weights: Sequence[float]) -> tuple[float, float]:
+    """Weight of both centres and of both sizes: numbers, because a tensor of them would be waited for on a GPU."""
+    across, down, wide, high = weights
+    assert (across, wide) == (down, high)
+    return across, wide
 
 
 def _size_and_centre(boxes: Tensor) -> tuple[Tensor, Tensor]:

@@ -89,11 +89,17 @@ class Detector(nn.Module):
         smooth L1 of the positives' codes divided by the number of sampled anchors. All anchors are matched
         and only then are those left out that reach over the border: an object whose best anchor does so
         has no claim on a worse one."""
+        matched = [
+            match(truth.boxes, anchors, above=RPN_ABOVE, below=RPN_BELOW, claim=True) for truth in objects
+        ]
+        matched = [
+            torch.where(inside(anchors, *size), matches, matching.BETWEEN)
+            for matches, size in zip(matched, sizes, strict=True)
+        ]
+        drawn = draw(matched, self.detection.anchors_sampled, RPN_POSITIVE, generators)
         chosen_logits, truths, chosen_codes, wanted = [], [], [], []
-        for image, (truth, size, generator) in enumerate(zip(objects, sizes, generators, strict=True)):
-            matches = match(truth.boxes, anchors, above=RPN_ABOVE, below=RPN_BELOW, claim=True)
-            matches = torch.where(inside(anchors, *size), matches, matching.BETWEEN)
-            positive, negative = draw(matches, self.detection.anchors_sampled, RPN_POSITIVE, generator)
+        for image, (truth, matches) in enumerate(zip(objects, matched, strict=True)):
+            positive, negative = drawn[image]
             chosen_logits.append(logits[image, torch.cat([positive, negative])])
             truths.append(logits.new_ones(len(positive)))
             truths.append(logits.new_zeros(len(negative)))
@@ -112,25 +118,31 @@ class Detector(nn.Module):
     ) -> Losses:
         """Over all sampled RoIs: the mean cross entropy of the class, the smooth L1 of the positives' codes
         divided by the number of RoIs; over the positives and pixels, the mean cross entropy of the mask."""
-        rois, labels, wanted, masks = [], [], [], []
-        for truth, proposed, generator in zip(objects, boxes, generators, strict=True):
-            every = torch.cat([proposed, truth.boxes])
-            matches = match(truth.boxes, every, above=ROI_ABOVE, below=ROI_ABOVE, claim=False)
-            positive, negative = draw(matches, self.detection.rois_sampled, ROI_POSITIVE, generator)
-            which = matches[positive]
+        candidates = [torch.cat([each, truth.boxes]) for each, truth in zip(boxes, objects, strict=True)]
+        matched = [
+            match(truth.boxes, every, above=ROI_ABOVE, below=ROI_ABOVE, claim=False)
+            for truth, every in zip(objects, candidates, strict=True)
+        ]
+        drawn = draw(matched, self.detection.rois_sampled, ROI_POSITIVE, generators)
+        rois, labels, positives, taken, wanted, whose = [], [], [], [], [], []
+        first = 0
+        for image, (positive, negative) in enumerate(drawn):
+            truth, which, every = objects[image], matched[image][positive], candidates[image]
             rois.append(every[torch.cat([positive, negative])])
             labels.append(torch.cat([truth.labels[which], torch.zeros_like(negative)]))
-            wanted.append(encode(truth.boxes[which], every[positive], BOX_WEIGHTS))
-            masks.append(mask_targets(truth, which, every[positive]))
-        label = torch.cat(labels)
+            positives.append(first + torch.arange(len(positive), device=positive.device))
+            taken.append(every[positive])
+            wanted.append(encode(truth.boxes[which], taken[-1], BOX_WEIGHTS))
+            whose.append(which)
+            first += len(positive) + len(negative)
         return self._losses_of_regions(
             levels,
             _placed(rois),
             self._by_size,
-            label=label,
-            positive=(label > 0).nonzero().squeeze(1),
+            label=torch.cat(labels),
+            positive=torch.cat(positives),
             wanted=torch.cat(wanted),
-            target=torch.cat(masks),
+            target=mask_targets(objects, whose, taken),
         )
 
     def _losses_of_regions(
@@ -199,11 +211,13 @@ class Detector(nn.Module):
         return torch.cat(pooled)[torch.cat(order).argsort()]
 
     def _by_size(self, placed: Tensor, levels: int) -> list[Tensor]:
-        """The RoIs of each level: floor(4 + log2(sqrt(area) / 224 + 1e-6)) in the full benchmark."""
+        """The RoIs of each level: floor(4 + log2(sqrt(area) / 224 + 1e-6)) in the full benchmark. A GPU is waited for
+        once, for how many there are of each."""
         sides = placed[:, 3:] - placed[:, 1:3] + 1
         relative = sides.prod(dim=1).sqrt() / self.shape.canonical_size
         number = (CANONICAL_LEVEL + torch.log2(relative + 1e-6)).floor().clamp(0, levels - 1)
-        return [(number == index).nonzero().squeeze(1) for index in range(levels)]
+        of_level = number.unsqueeze(1) == torch.arange(levels, device=number.device)
+        return list(number.argsort(stable=True).split(of_level.sum(dim=0).tolist()))
 
     def any_losses(self, images: Tensor) -> Losses:
         """Losses like those of training that depend on no value: of as many anchors and RoIs as are sampled at most,

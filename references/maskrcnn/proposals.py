@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,8 +43,9 @@ def propose(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Per image (n, 4) boxes and (n,) logits: of each level the `candidates` best anchors, decoded, clipped
     and suppressed among themselves. A clipped box keeps at least a pixel, so none is empty."""
-    heights = torch.tensor([float(size[0]) for size in sizes], device=anchors[0].device).unsqueeze(1)
-    widths = torch.tensor([float(size[1]) for size in sizes], device=anchors[0].device).unsqueeze(1)
+    heights, widths = (
+        torch.stack([anchors[0].new_full((1,), side) for side in sides]) for sides in zip(*sizes, strict=True)
+    )
     boxes: list[list[Tensor]] = [[] for _ in sizes]
     scores: list[list[Tensor]] = [[] for _ in sizes]
     for level_logits, level_codes, level_anchors in zip(logits, codes, anchors, strict=True):
@@ -58,12 +60,13 @@ def propose(
 
 
 def best_of_batch(boxes: list[Tensor], scores: list[Tensor], count: int) -> list[Tensor]:
-    """The `count` best boxes over all images together, per image."""
+    """The `count` best boxes over all images together, per image. A GPU is waited for once, for their
+    numbers."""
     every = torch.cat(scores)
-    keep = torch.zeros(len(every), dtype=torch.bool, device=every.device)
-    keep[every.topk(min(count, len(every))).indices] = True
-    masks = keep.split([len(part) for part in scores])
-    return [part[mask] for part, mask in zip(boxes, masks, strict=True)]
+    kept = every.topk(min(count, len(every))).indices.sort().values
+    ends = itertools.accumulate(map(len, scores))
+    before = torch.stack([(kept < end).sum() for end in (0, *ends)])
+    return list(torch.cat(boxes)[kept].split(before.diff().tolist()))
 
 
 def best_of_image(boxes: list[Tensor], scores: list[Tensor], count: int) -> list[Tensor]:

@@ -60,18 +60,23 @@ def match(truth: Tensor, boxes: Tensor, *, above: float, below: float, claim: bo
 def inside(anchors: Tensor, height: int, width: int) -> Tensor:
     """bool (anchors,): anchors inside the image."""
     first, last = anchors.split(2, dim=-1)
-    return (first >= 0).all(dim=-1) & (last < last.new_tensor([width, height])).all(dim=-1)
+    return (first >= 0).all(dim=-1) & (last[:, 0] < width) & (last[:, 1] < height)
 
 
 def draw(
-    matches: Tensor, count: int, positive_share: float, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """Indices of at most `count` examples: objects up to their share, then background; both at random."""
-    positive = (matches >= 0).nonzero().squeeze(1)
-    negative = (matches == matching.BACKGROUND).nonzero().squeeze(1)
-    positives = min(len(positive), int(count * positive_share))
-    negatives = min(len(negative), count - positives)
-    return _some(positive, positives, generator), _some(negative, negatives, generator)
+    matches: Sequence[Tensor], count: int, positive_share: float, generators: Sequence[torch.Generator]
+) -> list[tuple[Tensor, Tensor]]:
+    """Per image the indices of at most `count` examples: objects up to their share, then background; both at random. A
+    GPU is waited for once, for how many there are of both in all images."""
+    masks = [mask for each in matches for mask in (each >= 0, each == matching.BACKGROUND)]
+    totals = torch.stack([mask.sum() for mask in masks]).tolist()
+    indices = [mask.nonzero_static(size=total).squeeze(1) for mask, total in zip(masks, totals, strict=True)]
+    drawn = []
+    for positive, negative, generator in zip(indices[::2], indices[1::2], generators, strict=True):
+        positives = min(len(positive), int(count * positive_share))
+        negatives = min(len(negative), count - positives)
+        drawn.append((_some(positive, positives, generator), _some(negative, negatives, generator)))
+    return drawn
 
 
 def _some(indices: Tensor, count: int, generator: torch.Generator) -> Tensor:
@@ -81,11 +86,25 @@ def _some(indices: Tensor, count: int, generator: torch.Generator) -> Tensor:
     return indices[order[:count]]
 
 
-def mask_targets(objects: Objects, which: Tensor, boxes: Tensor) -> Tensor:
-    """float32 (n, 28, 28): the mask of object `which[i]` inside `boxes[i]`, of zeros and ones."""
-    if isinstance(objects.masks, Tensor):
-        return _from_bitmaps(objects.masks, which, boxes)
-    return _from_polygons(objects.masks, which, boxes)
+def mask_targets(objects: Sequence[Objects], which: Sequence[Tensor], boxes: Sequence[Tensor]) -> Tensor:
+    """float32 (n, 28, 28): per image the mask of object `which[i]` inside `boxes[i]`, of zeros and ones, all images one
+    after the other. With polygons a GPU is waited for once, for the boxes of all images."""
+    on_host: Sequence[Tensor] = ()
+    if not all(isinstance(each.masks, Tensor) for each in objects):
+        both = [
+            torch.cat([w.unsqueeze(1).double(), b.double()], dim=1) for w, b in zip(which, boxes, strict=True)
+        ]
+        on_host = torch.cat(both).cpu().split([len(part) for part in both])
+    return torch.cat(
+        [
+            _from_bitmaps(each.masks, which[image], boxes[image])
+            if isinstance(each.masks, Tensor)
+            else _from_polygons(each.masks, on_host[image])
+            .to(boxes[image].device, non_blocking=True)
+            .to(boxes[image].dtype)
+            for image, each in enumerate(objects)
+        ]
+    )
 
 
 def _from_bitmaps(masks: Tensor, which: Tensor, boxes: Tensor) -> Tensor:
@@ -95,15 +114,16 @@ def _from_bitmaps(masks: Tensor, which: Tensor, boxes: Tensor) -> Tensor:
     return (pooled.squeeze(1) >= 0.5).to(boxes.dtype)
 
 
-def _from_polygons(masks: Polygons, which: Tensor, boxes: Tensor) -> Tensor:
-    """The polygon moved to the corner of the box, scaled to 28 pixels and rasterised by the COCO API."""
-    if not len(boxes):
-        return boxes.new_zeros((0, MASK_SIDE, MASK_SIDE))
-    corners = boxes.cpu().double().numpy()
+def _from_polygons(masks: Polygons, placed: Tensor) -> Tensor:
+    """uint8 (n, 28, 28): the polygon moved to the corner of the box, scaled to 28 pixels and rasterised by the COCO
+    API; `placed` (n, 5) are the numbers of objects and their boxes, float64 on the host."""
+    if not len(placed):
+        return torch.zeros((0, MASK_SIDE, MASK_SIDE), dtype=torch.uint8)
+    which, corners = placed[:, 0].long(), placed[:, 1:].numpy()
     scales = MASK_SIDE / np.maximum(corners[:, 2:] - corners[:, :2], 1.0)
     encoded = []
     for index, corner, scale in zip(which.tolist(), corners[:, :2], scales, strict=True):
         moved = [((part.reshape(-1, 2) - corner) * scale).ravel().tolist() for part in masks[index]]
         encoded.append(rle.merge(rle.frPyObjects(moved, MASK_SIDE, MASK_SIDE)))
     decoded = rle.decode(encoded).transpose(2, 0, 1)
-    return torch.from_numpy(np.ascontiguousarray(decoded)).to(boxes.device, boxes.dtype)
+    return torch.from_numpy(np.ascontiguousarray(decoded))

@@ -15,7 +15,7 @@ from train_bench.plan import discover
 
 WAITING = {
     "dlrm_dcnv2": "the rows that a batch looks up are as many as differ, which their sorting finds out",
-    "maskrcnn": "proposals, matches and draws are lists whose lengths depend on values",
+    "maskrcnn": "suppression keeps lists whose lengths depend on values, of each image; so do draws, of all together",
 }
 """References whose step waits, and why."""
 

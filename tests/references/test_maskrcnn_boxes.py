@@ -85,12 +85,12 @@ def test_an_image_without_objects_is_all_background() -> None:
 
 def test_draws_respect_their_shares_and_follow_the_seed() -> None:
     matches = torch.tensor([0] * 50 + [BETWEEN] * 20 + [BACKGROUND] * 200)
-    draws = [draw(matches, 64, 0.25, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
+    draws = draw([matches] * 3, 64, 0.25, [torch.Generator().manual_seed(seed) for seed in (1, 1, 2)])
     positive, negative = draws[0]
     assert (len(positive), len(negative)) == (16, 48)
     assert bool((matches[positive] >= 0).all()) and bool((matches[negative] == BACKGROUND).all())
     assert torch.equal(positive, draws[1][0]) and not torch.equal(positive, draws[2][0])
-    few = draw(matches[:52], 64, 0.5, torch.Generator())
+    (few,) = draw([matches[:52]], 64, 0.5, [torch.Generator()])
     assert (len(few[0]), len(few[1])) == (32, 0)
 
 
@@ -127,10 +127,9 @@ def test_polygons_and_bitmaps_give_the_same_mask_of_a_rectangle() -> None:
     which, box = torch.tensor([0]), torch.tensor([[10.0, 20.0, 66.0, 76.0]])
     half = torch.zeros(28, 28)
     half[:14] = 1
-    assert torch.equal(mask_targets(objects(polygon), which, box)[0], half)
-    assert torch.equal(
-        mask_targets(objects(bitmap), which, torch.tensor([[10.0, 20.0, 65.0, 75.0]]))[0], half
-    )
+    last = torch.tensor([[10.0, 20.0, 65.0, 75.0]])
+    found = mask_targets([objects(polygon), objects(bitmap)], [which, which], [box, last])
+    assert torch.equal(found, torch.stack([half, half]))
 
 
 def test_a_full_mask_is_pasted_onto_its_box_and_cut_at_the_border() -> None:
