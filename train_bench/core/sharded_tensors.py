@@ -5,8 +5,7 @@ Gathering is a collective: every rank gathers the same tensors in the same order
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
@@ -42,15 +41,15 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
     return gathered
 
 
-def whole_state(state: Any, *, keep: bool) -> Any:
-    """A `state_dict` with every tensor gathered, into the memory of the host; without `keep` the gathered ones are
-    dropped one by one."""
-    if isinstance(state, Mapping):
-        return {name: whole_state(value, keep=keep) for name, value in state.items()}
-    if not hasattr(state, "full_tensor"):
-        return state
-    gathered = whole(state)
-    return gathered.cpu() if keep else None
+def holds_first_copy(tensor: torch.Tensor) -> bool:
+    """True if of all ranks with the same shard this one is to write it: the first of its mesh, which is rank 0's."""
+    from torch.distributed.tensor import DTensor
+
+    assert isinstance(tensor, DTensor)
+    mesh, at = tensor.device_mesh, tensor.device_mesh.get_coordinate()
+    if at is None or not bool((mesh.mesh == 0).any()):
+        return False
+    return all(number == 0 for number, way in zip(at, tensor.placements, strict=True) if way.is_replicate())
 
 
 def part(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

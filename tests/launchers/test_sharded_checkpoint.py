@@ -1,0 +1,145 @@
+"""What ranks have written in shards, any other number of ranks reads, under any sharding, bit by bit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.launchers.small_decoder import built, one_rank, trained
+from tests.references.several_ranks import FromFile, start
+from tests.run.fakes import job
+from train_bench.core.sharded_tensors import whole
+from train_bench.errors import LaunchError
+from train_bench.launchers.parts.ddp import whole_state
+from train_bench.launchers.parts.fsdp import ShardedParallel
+from train_bench.launchers.parts.tensor_parallel import TensorParallel
+from train_bench.references.parts import checkpoint
+from train_bench.run import weights
+
+STEPS = 2
+WRITERS = 4
+
+
+class Again(FromFile):
+    """Met through a file, once for all that a process does."""
+
+    def _meet(self) -> None:
+        if not torch.distributed.is_initialized():
+            super()._meet()
+
+
+class Sharded(Again, ShardedParallel):
+    """Below FSDP2."""
+
+
+class Grouped(Again, TensorParallel):
+    """Pairs of ranks share matrices."""
+
+
+def state(task: Any) -> dict[str, Tensor]:
+    return {name: whole(one).clone() for name, one in whole_state(task.model, task.optimizer, ())}
+
+
+def _read(parallel: Any, saved: Path, found: Path) -> None:
+    """Into weights of another seed."""
+    task = built(parallel)
+    trained(task, range(3, 4))
+    task.load(saved)
+    read = state(task), task.iterations, trained(task, range(STEPS, STEPS + 1))
+    if parallel.rank == 0:
+        torch.save(read, found)
+
+
+def _write(number: int, folder: Path) -> None:
+    for name, parallel in (
+        ("fsdp", Sharded(folder, rank=number, size=WRITERS)),
+        ("tensor", Grouped(folder, rank=number, size=WRITERS, tensor_parallel=2)),
+    ):
+        task = built(parallel)
+        trained(task, range(STEPS))
+        task.save(folder / name)
+        task.save(folder / name)
+        weights.write_weights(task, job(folder / f"kept_{name}"), parallel)
+        written = state(task)
+        if number == 0:
+            torch.save(written, folder / f"{name}.pt")
+        _read(parallel, folder / "fsdp", folder / f"fsdp_read_by_{name}.pt")
+    parallel.leave()
+
+
+def _read_by_two(number: int, folder: Path) -> None:
+    parallel = Sharded(folder / "two", rank=number, size=2)
+    for name in ("fsdp", "tensor"):
+        _read(parallel, folder / name, folder / f"{name}_read_by_two.pt")
+    parallel.leave()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What four ranks wrote, and what they and two others read."""
+    folder = tmp_path_factory.mktemp("shards")
+    for name in ("two", "kept_fsdp", "kept_tensor"):
+        (folder / name).mkdir()
+    start(_write, folder, ranks=WRITERS)
+    start(_read_by_two, folder, ranks=2)
+    for name in ("fsdp", "tensor"):
+        _read(one_rank(), folder / name, folder / f"{name}_read_by_one.pt")
+    return folder
+
+
+def same(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
+    return list(first) == list(second) and all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "read", ["fsdp_read_by_fsdp", "fsdp_read_by_tensor", "fsdp_read_by_two", "tensor_read_by_two"]
+)
+def test_other_ranks_go_on_from_the_same_weights_and_state(folder: Path, read: str) -> None:
+    found, iterations, losses = torch.load(folder / f"{read}.pt")
+    written = torch.load(folder / f"{read.split('_')[0]}.pt")
+    assert same(found, written) and iterations == STEPS
+    alone, _, expected = torch.load(folder / f"{read.split('_')[0]}_read_by_one.pt")
+    assert same(alone, written) and losses == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["fsdp", "tensor"])
+def test_no_rank_writes_what_another_has_and_none_the_whole(folder: Path, name: str) -> None:
+    """Of two saves into a folder, the files of the second are left."""
+    held = [torch.load(path, weights_only=True) for path in (folder / name).glob("shards_*.pt")]
+    values = sum(value.numel() for each in held for _, value in each.values())
+    sharded = set().union(*held)
+    written = torch.load(folder / f"{name}.pt")
+    names = {path.removeprefix("model/") for path in sharded if path.startswith("model/")}
+    weights_of_names = sum(written[one].numel() for one in names)
+    assert values == 3 * weights_of_names, "weights and both moments of Adam, each value once"
+    assert len(held) == (WRITERS if name == "fsdp" else 2)
+    sizes = [sum(value.untyped_storage().nbytes() for _, value in each.values()) for each in held]
+    assert max(sizes) < 1.1 * 4 * values / len(held)
+
+
+@pytest.mark.full
+def test_a_checkpoint_without_the_shards_of_a_rank_is_refused(folder: Path, tmp_path: Path) -> None:
+    for path in (folder / "fsdp").iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    left = torch.load(folder / "fsdp" / checkpoint.FILE, weights_only=True)
+    (tmp_path / checkpoint.FILE).unlink()
+    torch.save({**left, "shards": left["shards"][1:]}, tmp_path / checkpoint.FILE)
+    with pytest.raises(LaunchError, match=r"has \d+ of the \d+ values .* files of some ranks are missing"):
+        built(one_rank()).load(tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["fsdp", "tensor"])
+def test_kept_weights_are_whole_in_one_file(folder: Path, name: str) -> None:
+    (path,) = (folder / f"kept_{name}" / "weights").iterdir()
+    task = built(one_rank())
+    weights.put_back(task, [path])
+    written = torch.load(folder / f"{name}.pt")
+    assert all(torch.equal(one, written[key]) for key, one in task.weights().items())
