@@ -50,6 +50,11 @@ class LauncherConfig:
         return self.world_size // self.together
 
     @property
+    def sharing(self) -> int:
+        """Ranks over which a copy of what `divides` names is sharded."""
+        return self.world_size
+
+    @property
     def divides(self) -> tuple[str, ...]:
         """Training state that is sharded over ranks: `weights`, `gradients`, `optimizer` (its state). With `copy`, a
         rank has the weights that it updates twice."""

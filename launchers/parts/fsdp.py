@@ -1,5 +1,5 @@
-"""`launcher.shard=fsdp`: torch's FSDP2. Weights, gradients and the optimizer's state are sharded; a layer is whole on a
-rank while it computes."""
+"""`launcher.shard=fsdp` and `hsdp`: torch's FSDP2. Weights, gradients and the optimizer's state are sharded; a layer is
+whole on a rank while it computes. With `hsdp` every host has a copy, and gradients are averaged over copies, too."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from train_bench.errors import LaunchError
 from train_bench.launchers.parts.ddp import AUTOCAST, TorchParallel, whole_state
 from train_bench.launchers.parts.dividing import dividing
 from train_bench.launchers.parts.filling import Fills
+from train_bench.launchers.parts.sharding import Shard
+from train_bench.launchers.parts.tensor_parallel import TENSOR, send_first_copy
 
 
 class ShardedParallel(TorchParallel):
@@ -32,6 +34,9 @@ class ShardedParallel(TorchParallel):
         super().__init__(job, rank=rank, local_rank=local_rank, size=size)
         self._reduces_once: bool = job.launcher_config.get("reduce_once", False)
         self._reduces_cast: bool = not job.launcher_config.get("reduce_fp32", True)
+        self._sharing = job.nproc_per_node if job.launcher_config.get("shard") == Shard.hsdp.value else size
+        self._together: int = job.launcher_config.get("tensor_parallel", 1)
+        self._copies: Any = None
 
     def construct(self, make: Callable[[], torch.nn.Module]) -> torch.nn.Module:
         """Without memory; then this rank's shards are drawn."""
@@ -42,6 +47,8 @@ class ShardedParallel(TorchParallel):
         self._units = self._shard(model, AUTOCAST.get(self.precision))
         model.to_empty(device=self.device)
         fills.draw(model)
+        if self._copies is not None:
+            send_first_copy(model, self._copies)
         return model
 
     def wrap(
@@ -65,17 +72,31 @@ class ShardedParallel(TorchParallel):
                     self._units = self._shard(model, None)
         return model
 
+    def _mesh(self) -> Any:
+        """Ranks that share a copy of the weights, below which matrices may be divided further; with several copies, the
+        ranks that hold the same shard come first."""
+        from torch.distributed.device_mesh import init_device_mesh
+
+        sizes = {
+            "copies": self.size // self._sharing,
+            "shard": self._sharing // self._together,
+            TENSOR: self._together,
+        }
+        sizes = {name: size for name, size in sizes.items() if size > 1 or name == "shard"}
+        mesh = init_device_mesh(self.device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+        self._copies = mesh.get_group("copies") if "copies" in sizes else None
+        return mesh
+
     def _shard(self, model: torch.nn.Module, kind: torch.dtype | None) -> list[Any]:
         """Shard the parameters of `model` in place; the units of sharding, the model last. Weights that a step casts to
         `kind` are gathered in it; what is in float32 is another unit, and gradients are reduced in float32 unless
         `launcher.reduce_fp32` is false."""
-        from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-        how: dict[str, Any] = {
-            "mesh": init_device_mesh(self.device.type, (self.size,)),
-            "reshard_after_forward": True,
-        }
+        mesh = self._mesh()
+        self._divide_below(model, mesh)
+        ranks = mesh["shard"] if self._copies is None else mesh["copies", "shard"]
+        how: dict[str, Any] = {"mesh": ranks, "reshard_after_forward": True}
         cast = MixedPrecisionPolicy(
             param_dtype=kind,
             reduce_dtype=kind if self._reduces_cast else torch.float32,
@@ -99,6 +120,9 @@ class ShardedParallel(TorchParallel):
                     units.append(fully_shard(group, **how)[0])
             units.append(fully_shard(unit, mp_policy=cast, **how))
         return units
+
+    def _divide_below(self, model: torch.nn.Module, mesh: Any) -> None:
+        """Nothing is divided but what is sharded."""
 
     @contextmanager
     def forward(self, *, last_microbatch: bool = True) -> Iterator[None]:

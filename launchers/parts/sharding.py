@@ -13,16 +13,19 @@ from train_bench.task import BenchmarkConfig
 
 
 class Shard(str, Enum):
-    """Sharding of weights, gradients and the optimizer's state: torch's FSDP2."""
+    """Sharding of weights, gradients and the optimizer's state: torch's FSDP2, over all ranks or (hybrid) over those of
+    each host, with a copy on every host."""
 
     fsdp = "fsdp"
+    hsdp = "hsdp"
 
 
 @dataclass(slots=True, kw_only=True)
 class ShardingConfig(LauncherConfig):
     """The ranks' side is `parallel_of` in `torch_ranks.py`.
 
-    shard        sharding of the training state among ranks; null replicates it
+    shard        sharding of the training state among ranks: fsdp over all, hsdp over those of a host with a copy on
+                 every host; null replicates it
     reduce_once  (shard) reduce gradients once a step, not in every micro-batch: less traffic, whole gradients between
     reduce_fp32  (shard) reduce gradients in float32; false: in the numerics of the job where they are computed in these
     tensor_parallel  size of a tensor-parallel group of neighbouring ranks, which compute the same samples
@@ -39,6 +42,11 @@ class ShardingConfig(LauncherConfig):
         return self.tensor_parallel
 
     @property
+    def sharing(self) -> int:
+        """All ranks, or with hybrid sharding those of a host."""
+        return self.nproc_per_node if self.shard is Shard.hsdp else self.world_size
+
+    @property
     def divides(self) -> tuple[str, ...]:
         """All of it; with `reduce_once`, gradients are whole at times."""
         if self.shard is None:
@@ -47,8 +55,13 @@ class ShardingConfig(LauncherConfig):
 
     @property
     def shardings(self) -> tuple[Mapping[str, Any], ...]:
-        """FSDP2, then tensor parallelism within a host."""
-        shards = ((None, 1), (Shard.fsdp, 1), (None, 2), (None, 4), (None, 8))
+        """FSDP2, then tensor parallelism within a host, then both."""
+        groups = (2, 4, 8)
+        shards = (
+            (None, 1),
+            (Shard.fsdp, 1),
+            *((shard, size) for shard in (None, Shard.fsdp) for size in groups),
+        )
         return tuple({"shard": shard, "tensor_parallel": together} for shard, together in shards)
 
     def whole_weights(self, benchmark: BenchmarkConfig) -> bool:
@@ -68,6 +81,8 @@ class ShardingConfig(LauncherConfig):
                 f"{option} does not support {benchmark.benchmark}, which shards its tables itself; leave "
                 "it out."
             )
+        if self.shard is Shard.hsdp and self.nodes == 1:
+            return f"{option} keeps a copy on every host, and launcher.nodes is 1; use launcher.shard=fsdp."
         if benchmark.compile:
             return f"{option} is not tested with benchmark.compile=true; leave one of them out."
         return refuse_whole_tensors(benchmark, option=option, instead=f"launcher={self.name} without it")
@@ -85,8 +100,11 @@ class ShardingConfig(LauncherConfig):
             return None
         if together < 1 or self.world_size % together:
             return f"{option} does not divide {self.world_size} ranks; choose a divisor, or leave it out."
-        if self.shard is not None:
-            return f"{option} is not tested with launcher.shard={self.shard.value}; leave one of them out."
+        if self.shard is not None and (self.sharing == together or self.sharing % together):
+            return (
+                f"{option} leaves nothing to launcher.shard={self.shard.value}, which shards over {self.sharing} "
+                "ranks; choose a smaller divisor, or leave one of them out."
+            )
         if benchmark.compile:
             return f"{option} is not tested with benchmark.compile=true; leave one of them out."
         return benchmark.refuse_tensor_parallel(together) or refuse_whole_tensors(

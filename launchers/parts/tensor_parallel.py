@@ -25,6 +25,9 @@ from train_bench.launchers.parts.ddp import TorchParallel, whole_state
 from train_bench.launchers.parts.dividing import dividing
 from train_bench.launchers.parts.filling import Fills
 
+TENSOR = "tensor"
+"""Dimension of a mesh: the ranks of a group."""
+
 
 class TensorParallel(TorchParallel):
     """One rank of a tensor-parallel group of N, of which there may be several. A group trains on its part of every
@@ -44,11 +47,10 @@ class TensorParallel(TorchParallel):
         """Without memory; then this rank's shards are drawn, by the first of the ranks that hold the same."""
         fills = Fills()
         model = self._constructed = fills.construct(make)
-        self._shard(model)
+        self._divide(model)
         model.to_empty(device=self.device)
         fills.draw(model)
-        for weight in model.parameters():  # processors of other kinds round otherwise
-            dist.broadcast(own_part(weight.detach()), group=self._alike, group_src=0)
+        send_first_copy(model, self._alike)
         return model
 
     @property
@@ -76,12 +78,21 @@ class TensorParallel(TorchParallel):
         self._optimizer = optimizer
         if model is not self._constructed:
             with dividing(model, optimizer):
-                self._shard(model)
+                self._divide(model)
         return model
 
-    def _shard(self, model: torch.nn.Module) -> None:
+    def _divide(self, model: torch.nn.Module) -> None:
         """Shard the layers of `model` in place. All ranks have the same weights already, or none."""
         from torch.distributed.device_mesh import init_device_mesh
+
+        mesh = init_device_mesh(
+            self.device.type, (self.data_ranks, self._together), mesh_dim_names=("data", TENSOR)
+        )
+        self._alike = mesh.get_group("data")
+        self._divide_over(model, mesh)
+
+    def _divide_over(self, model: torch.nn.Module, mesh: Any) -> None:
+        """Over the dimension `TENSOR` of a mesh."""
         from torch.distributed.tensor.parallel import parallelize_module
 
         ways: Mapping[str, str] | None = getattr(model, "tensor_parallel", None)
@@ -90,22 +101,16 @@ class TensorParallel(TorchParallel):
                 f"launcher.tensor_parallel needs a model with a sharding plan, and {type(model).__name__} "
                 "has none; leave it out."
             )
-        mesh = init_device_mesh(
-            self.device.type, (self.data_ranks, self._together), mesh_dim_names=("data", "tensor")
-        )
-        self._alike, self._group = mesh.get_group("data"), mesh.get_group("tensor")
+        self._group = mesh.get_group(TENSOR)
         styles = {name: _style(way) for name, way in ways.items()}
-        parallelize_module(model, mesh["tensor"], styles, src_data_rank=None)
+        parallelize_module(model, mesh[TENSOR], styles, src_data_rank=None)
 
     def step(self, *, clip_norm: float | None = None) -> bool:
         """Average over groups, clip by the norm of the whole, update, zero."""
         model, optimizer = self._both()
         gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
         parts = [own_part(gradient) for gradient in gradients]
-        if self.data_ranks > 1:
-            for part in parts:
-                dist.all_reduce(part, group=self._alike)
-            torch._foreach_div_(parts, self.data_ranks)
+        self._average(parts)
         if clip_norm is not None and gradients:
             factor = clip_norm / (self._norm(gradients) + 1e-6)  # as in torch's clip_grad_norm_
             torch._foreach_mul_(parts, factor.clamp(max=1.0))
@@ -113,8 +118,19 @@ class TensorParallel(TorchParallel):
         optimizer.zero_grad(set_to_none=True)
         return True
 
+    def _average(self, parts: list[torch.Tensor]) -> None:
+        """Over groups."""
+        if self.data_ranks > 1:
+            for part in parts:
+                dist.all_reduce(part, group=self._alike)
+            torch._foreach_div_(parts, self.data_ranks)
+
     def _norm(self, gradients: list[torch.Tensor]) -> torch.Tensor:
-        """() of all gradients: what every rank of the group has counts once."""
+        """() of all gradients."""
+        return self._square_norm(gradients).sqrt()
+
+    def _square_norm(self, gradients: list[torch.Tensor]) -> torch.Tensor:
+        """() of all that the group has of gradients: what every rank of the group has counts once."""
         divided = [_is_divided(gradient) for gradient in gradients]
         pairs = list(zip(map(own_part, gradients), divided, strict=True))
         of_parts, of_others = (
@@ -122,7 +138,8 @@ class TensorParallel(TorchParallel):
             for wanted in (True, False)
         )
         dist.all_reduce(of_parts, group=self._group)
-        return (of_parts + of_others).sqrt()
+        total: torch.Tensor = of_parts + of_others
+        return total
 
     def replicated(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Whole tensors gathered from all shards of the group."""
@@ -140,5 +157,13 @@ def _style(way: str) -> Any:
 
 
 def _is_divided(tensor: Any) -> bool:
-    """True if ranks hold different shards of the tensor."""
-    return is_sharded(tensor) and any(placement.is_shard() for placement in tensor.placements)
+    """True if ranks of a group hold different shards of the tensor."""
+    names = (tensor.device_mesh.mesh_dim_names or ()) if is_sharded(tensor) else ()
+    return TENSOR in names and not tensor.placements[names.index(TENSOR)].is_replicate()
+
+
+def send_first_copy(model: torch.nn.Module, group: Any) -> None:
+    """Give the weights of the first rank of a group to all, which hold the same: processors of other kinds round
+    otherwise what they draw."""
+    for weight in model.parameters():
+        dist.broadcast(own_part(weight.detach()), group=group, group_src=0)

@@ -32,7 +32,8 @@ def model() -> nn.Module:
 
 def step_below(launcher: Any, *overrides: str) -> Step:
     config = mini("llama31_8b_mini", *overrides)
-    return dry(config, ranks=launcher.world_size, together=launcher.together, divided=launcher.divides)
+    ways = {"together": launcher.together, "divided": launcher.divides, "sharing": launcher.sharing}
+    return dry(config, ranks=launcher.world_size, **ways)
 
 
 def parts(model: nn.Module) -> int:
@@ -102,6 +103,19 @@ def test_ranks_that_divide_matrices_hold_their_rows_or_columns_and_all_norms(mod
     assert step.memory["activations"] < alone.memory["activations"]
     sent = bound.bound_of(step, bound.Machine(network_gb_s=1.0)).seconds["network"]
     assert sent == pytest.approx(2 * 1 / 2 * held / 1e9), "an average over two groups"
+
+
+def test_matrices_of_a_group_are_sharded_over_groups_and_copies_over_the_ranks_of_a_host(
+    model: Decoder,
+) -> None:
+    plain = step_below(Torchrun(nproc_per_node=2, tensor_parallel=2))
+    both = step_below(Torchrun(nproc_per_node=4, tensor_parallel=2, shard=Shard.fsdp))
+    for kind in ("weights", "gradients", "optimizer"):
+        assert both.memory[kind] == pytest.approx(plain.memory[kind] / 2, rel=0.01)
+    two = step_below(Torchrun(nproc_per_node=2, shard=Shard.fsdp))
+    hosts = step_below(Torchrun(nodes=2, nproc_per_node=2, shard=Shard.hsdp))
+    assert hosts.memory["weights"] == two.memory["weights"] and hosts.peak["gathered"] == two.peak["gathered"]
+    assert 2 * hosts.samples == two.samples
 
 
 def test_a_rank_that_fits_a_step_but_not_all_weights_does_not_fit(model: Decoder) -> None:

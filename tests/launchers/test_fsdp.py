@@ -167,6 +167,13 @@ def test_a_model_that_is_compiled_is_refused_and_one_that_is_not_is_taken() -> N
     assert "benchmark.compile=true" in str(launcher.refuse(replace(config, compile=True)))
 
 
+def test_copies_on_every_host_need_several() -> None:
+    """With several, a copy is sharded over the ranks of its host."""
+    alone, two = (Config(shard=Shard.hsdp, nodes=nodes, nproc_per_node=4) for nodes in (1, 2))
+    assert "keeps a copy on every host, and launcher.nodes is 1" in str(Launcher(alone).refuse(decoder()))
+    assert two.refuse_division(decoder()) is None and two.sharing == 4
+
+
 @pytest.mark.parametrize(("option", "value"), [("reduce_once", True), ("reduce_fp32", False)])
 def test_options_of_what_is_reduced_are_refused_where_nothing_is_sharded(option: str, value: bool) -> None:
     words: dict[str, Any] = {option: value, "nproc_per_node": 2}

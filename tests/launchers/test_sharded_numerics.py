@@ -198,14 +198,14 @@ def test_what_a_step_casts_is_gathered_cast_and_nothing_else(
         return module
 
     monkeypatch.setattr(torch_fsdp, "fully_shard", noted)
-    monkeypatch.setattr("torch.distributed.device_mesh.init_device_mesh", lambda *_: None)
+    monkeypatch.setattr(ShardedParallel, "_mesh", lambda _: {"shard": None})
     for case in (plain, mixture, adapted):
         task = case()
         task.build(1, one_rank())
         gathered.clear()
         names.update({id(one): name for name, one in task.model.named_modules()})
         parallel = object.__new__(ShardedParallel)
-        vars(parallel).update(size=2, device=torch.device("cpu"), _reduces_cast=False)
+        vars(parallel).update(size=2, device=torch.device("cpu"), _reduces_cast=False, _copies=None)
         parallel._shard(task.model, torch.bfloat16)
         assert gathered.keys() == dict(task.model.named_parameters()).keys()
         wide = {name for name, how in gathered.items() if how is None}

@@ -14,6 +14,7 @@ from train_bench.errors import LaunchError, RequestError
 from train_bench.launcher import Death
 from train_bench.launchers.parts.ddp import TorchParallel
 from train_bench.launchers.parts.fsdp import ShardedParallel
+from train_bench.launchers.parts.fsdp_tensor_parallel import ShardedTensorParallel
 from train_bench.launchers.parts.sharding import Shard
 from train_bench.launchers.parts.tensor_parallel import TensorParallel
 from train_bench.launchers.slurm import agent, parallel
@@ -349,7 +350,9 @@ def test_a_run_of_horovod_on_too_few_hosts_is_refused_on_its_node(monkeypatch):
     [
         ({}, TorchParallel),
         ({"shard": "fsdp"}, ShardedParallel),
+        ({"shard": "hsdp"}, ShardedParallel),
         ({"tensor_parallel": 2}, TensorParallel),
+        ({"shard": "fsdp", "tensor_parallel": 2}, ShardedTensorParallel),
     ],
 )
 @pytest.mark.parametrize("starter", ["srun", "torchrun"])
@@ -379,6 +382,7 @@ def test_ranks_of_slurm_divide_the_training_as_those_of_torchrun_do(
         ("resnet_mini", {"tensor_parallel": 2}),
         ("llama31_8b_mini", {"tensor_parallel": 3}),
         ("llama31_8b_mini", {"tensor_parallel": 2, "shard": Shard.fsdp}),
+        ("llama31_8b_mini", {"tensor_parallel": 4, "shard": Shard.fsdp}),
     ],
 )
 def test_slurm_refuses_of_sharding_what_torchrun_refuses(benchmark, options):

@@ -141,7 +141,13 @@ def refusal(
         ("gpt_oss_20b_mini", (), {}, "is not for gpt_oss_20b_mini"),
         ("llama31_8b_mini", (), {"ranks": 3}, "launcher.tensor_parallel=2 does not divide 3 ranks"),
         ("llama31_8b_mini", (), {"tensor_parallel": 0}, "launcher.tensor_parallel=0 does not divide 2 ranks"),
-        ("llama31_8b_mini", (), {"shard": Shard.fsdp}, "is not tested with launcher.shard=fsdp"),
+        (
+            "llama31_8b_mini",
+            (),
+            {"shard": Shard.fsdp},
+            "leaves nothing to launcher.shard=fsdp, which shards over 2",
+        ),
+        ("llama31_8b_mini", (), {"shard": Shard.hsdp, "nodes": 2}, "leaves nothing to launcher.shard=hsdp"),
         ("llama31_8b_mini", ("benchmark.compile=true",), {}, "is not tested with benchmark.compile=true"),
         (
             "llama31_8b_mini",
@@ -160,6 +166,9 @@ def test_what_cannot_be_divided_is_refused(
 
 def test_a_decoder_is_divided() -> None:
     assert refusal(tensor_parallel=2) is None
+    assert refusal(tensor_parallel=2, shard=Shard.fsdp, ranks=4) is None
+    hosts = Config(nodes=2, nproc_per_node=4, tensor_parallel=2, shard=Shard.hsdp)
+    assert hosts.refuse_division(decoder()) is None
 
 
 def test_losses_that_would_be_scaled_are_refused() -> None:

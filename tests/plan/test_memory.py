@@ -84,13 +84,16 @@ def test_the_fullest_rank_is_counted_where_ranks_hold_different_tables(name: str
         Torchrun(nproc_per_node=4),
         Torchrun(nproc_per_node=4, shard=Shard.fsdp),
         Slurm(nodes=4, shard=Shard.fsdp),
+        Slurm(nodes=2, nproc_per_node=2, shard=Shard.hsdp),
         Torchrun(nproc_per_node=4, tensor_parallel=2),
+        Torchrun(nproc_per_node=4, tensor_parallel=2, shard=Shard.fsdp),
         *(DeepSpeed(nproc_per_node=4, zero_stage=stage) for stage in (1, 2, 3)),
     ],
     ids=str,
 )
 def test_what_a_rank_holds_is_what_the_dry_plan_counts(launcher: Any) -> None:
-    step = dry(mini("llama31_8b_mini"), ranks=4, together=launcher.together, divided=launcher.divides)
+    ways = {"together": launcher.together, "divided": launcher.divides, "sharing": launcher.sharing}
+    step = dry(mini("llama31_8b_mini"), ranks=4, **ways)
     floor = memory_floor(config_of("llama31_8b_mini"), launcher)
     assert floor is not None
     for kind in ("weights", "gradients", "optimizer"):
@@ -123,6 +126,11 @@ def test_what_a_rank_holds_is_what_the_dry_plan_counts(launcher: Any) -> None:
             "Set launcher.zero_stage=1, which needs at least ",
         ),
         (config_of("llama31_8b"), Torchrun(nproc_per_node=8, shard=Shard.fsdp), None),
+        (
+            config_of("llama31_405b"),
+            Torchrun(nodes=4, nproc_per_node=8, shard=Shard.hsdp),
+            "Set launcher.nodes=",
+        ),
         (config_of("llama31_8b_mini"), Inline(), None),
         (config_of("resnet"), Inline(), None),
         (

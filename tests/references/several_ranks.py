@@ -27,11 +27,18 @@ class FromFile(TorchParallel):
     """One rank on the CPU with one thread; the group meets in `folder`."""
 
     def __init__(
-        self, folder: Path, *, rank: int, size: int, precision: Precision = Precision.fp32, **options: object
+        self,
+        folder: Path,
+        *,
+        rank: int,
+        size: int,
+        nodes: int = 1,
+        precision: Precision = Precision.fp32,
+        **options: object,
     ) -> None:
         torch.set_num_threads(1)
         self._meeting = f"file://{folder}/meet_{precision.value}"
-        super().__init__(_job(precision, size, options), rank=rank, local_rank=rank, size=size)
+        super().__init__(_job(precision, size, nodes, options), rank=rank, local_rank=rank, size=size)
 
     def _meet(self) -> None:
         if self.size > 1:
@@ -40,7 +47,7 @@ class FromFile(TorchParallel):
             )
 
 
-def _job(precision: Precision, ranks: int, options: Mapping[str, object]) -> Job:
+def _job(precision: Precision, ranks: int, nodes: int, options: Mapping[str, object]) -> Job:
     """Little of it matters to `Parallel`."""
     return Job(
         benchmark="dlrm_mini",
@@ -49,8 +56,8 @@ def _job(precision: Precision, ranks: int, options: Mapping[str, object]) -> Job
         launcher_config=options,
         index=0,
         seed=1,
-        nodes=1,
-        nproc_per_node=ranks,
+        nodes=nodes,
+        nproc_per_node=ranks // nodes,
         threads_per_rank=1,
         device=Device.cpu,
         precision=precision,

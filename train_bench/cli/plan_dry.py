@@ -115,6 +115,7 @@ def dry_plan(request: Request, options: argparse.Namespace) -> dict[str, Any]:
         precision=config.precision,
         together=launcher.together,
         divided=launcher.divides,
+        sharing=launcher.sharing if launcher.divides else None,
         real_share=options.real_share,
     )
     machine = {name: getattr(options, name) for name in MACHINE} | {"memory_gb": config.memory_gb}

@@ -101,12 +101,13 @@ def step_of(
     precision: Precision,
     together: int = 1,
     divided: tuple[str, ...] = (),
+    sharing: int | None = None,
     real_share: float | None = None,
     on_operator: OperatorCallback | None = None,
 ) -> Step:
     """Trace a step of `make`'s task as one of `ranks` ranks; of ranks with different parameters, the one that holds the
-    most. `together` and `divided` are the launcher's (`LauncherConfig`). `real_share` is the unpadded part of a sample;
-    `on_operator` is called with each operator of a step of at most `MICRO_BATCHES` micro-batches.
+    most. `together`, `divided` and `sharing` are the launcher's (`LauncherConfig`). `real_share` is the unpadded part
+    of a sample; `on_operator` is called with each operator of a step of at most `MICRO_BATCHES` micro-batches.
 
     Raises `RequestError` for a task that does not describe its batches, or whose step depends on values.
     """
@@ -120,7 +121,7 @@ def step_of(
     with _no_memory(config.benchmark), watch, _exchanges() as exchanges, attention_of(kernels):
         rank = _largest_rank(make, config, ranks)
         task, parallel = _built(make, config, rank, ranks, kernels, precision, watch, together=together)
-        _divide(watch, parallel, divided)
+        _divide(watch, parallel, divided, (sharing or ranks) // together)
         watch.name((list(parallel.model.parameters()), list(parallel.model.buffers())), "weights")
         watch.name_all("temporary", "besides")
         watch.follow(parallel.model)
@@ -208,10 +209,10 @@ def _built(
     return task, parallel
 
 
-def _divide(watch: Watch, parallel: DryParallel, divided: tuple[str, ...]) -> None:
-    """Have `watch` count shards. Of rows that do not divide evenly the first rank has the most. Next to
-    the parameters outside of layer lists FSDP2 holds two whole layers: one computes while the next is gathered."""
-    ranks, model = parallel.size, parallel.model
+def _divide(watch: Watch, parallel: DryParallel, divided: tuple[str, ...], ranks: int) -> None:
+    """Have `watch` count shards, of so many ranks. Of rows that do not divide evenly the first rank has the most. Next
+    to the parameters outside of layer lists FSDP2 holds two whole layers: one computes while the next is gathered."""
+    model = parallel.model
 
     def part(tensor: Tensor, kind: str) -> int:
         size = tensor.untyped_storage().nbytes()

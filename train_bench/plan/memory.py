@@ -57,8 +57,8 @@ class MemoryFloor:
 
 def memory_floor(benchmark: BenchmarkConfig, launcher: LauncherConfig) -> MemoryFloor | None:
     """Lower bound of the fullest rank; None for a benchmark that does not count its parameters."""
-    ranks, together, divides = launcher.world_size, launcher.together, launcher.divides
-    count = benchmark.parameter_count(ranks)
+    sharing, together, divides = launcher.sharing, launcher.together, launcher.divides
+    count = benchmark.parameter_count(launcher.world_size)
     if count is None:
         return None
     state = STATES.get(getattr(benchmark.hyperparameters, "opt_name", ""), 0)
@@ -66,7 +66,7 @@ def memory_floor(benchmark: BenchmarkConfig, launcher: LauncherConfig) -> Memory
     weights = trained + count.frozen_bytes * count.frozen
 
     def own(size: int, kind: str) -> int:
-        return size // (ranks if kind in divides else together)
+        return size // (sharing if kind in divides else together)
 
     held = own(weights, "weights")
     return MemoryFloor(
@@ -74,7 +74,7 @@ def memory_floor(benchmark: BenchmarkConfig, launcher: LauncherConfig) -> Memory
         gradients=own(trained, "gradients"),
         optimizer=own(state * trained, "optimizer")
         + FP32 * state * count.local
-        + (trained // ranks if "copy" in divides else 0),
+        + (trained // sharing if "copy" in divides else 0),
         whole=weights if held < weights and launcher.whole_weights(benchmark) else 0,
     )
 
