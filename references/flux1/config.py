@@ -170,6 +170,8 @@ class Config(task.BenchmarkConfig):
 
     GENERATES: ClassVar[tuple[str, ...]] = ("mixture",)
 
+    BUILT_IN_SHARDS: ClassVar[bool] = True
+
     TUNABLE: ClassVar[tuple[str, ...]] = (
         *task.BenchmarkConfig.TUNABLE,
         *("data.workers", "data.prefetch", "data.verify", "data.eval_batch_size"),

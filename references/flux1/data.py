@@ -211,7 +211,7 @@ def open_samples(config: Config) -> tuple[Samples, Samples, tuple[np.ndarray, np
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSet(Dataset):
     """Batches of `stored` samples: by lists of an index and a position each, to train on; by lists of indices, to
-    evaluate on.
+    evaluate on, where an index past the set is padding, of time -1.
 
     empty     encodings of the empty prompt, for samples whose prompt is dropped
     seed      of what is drawn for training samples
@@ -249,9 +249,11 @@ class BatchSet(Dataset):
         for row, index in enumerate(items):
             rng = np.random.default_rng(derive(0, "evaluation", index))
             rng.standard_normal(out=normals[row], dtype=np.float32)
-        images = [self.stored.parts(index) for index in items]
-        times = np.array([self.stored.timestep(index) for index in items]) / self.config.data.timesteps
-        return self._joined(images, images, normals, times)
+        padding = np.array(items) >= len(self.stored)
+        held = np.where(padding, 0, items).tolist()
+        images = [self.stored.parts(index) for index in held]
+        times = np.array([self.stored.timestep(index) for index in held]) / self.config.data.timesteps
+        return self._joined(images, images, normals, np.where(padding, -1.0, times))
 
     def _normals(self, samples: int) -> np.ndarray:
         """float32 (samples, 2, channels, rows, columns), not filled: of each sample for its latent, then its noise."""

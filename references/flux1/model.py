@@ -243,7 +243,7 @@ class Flux(nn.Module):
     def forward(self, latents: Tensor, time: Tensor, text: Tensor, pooled: Tensor) -> Tensor:
         """Latents (samples, channels, rows, columns), time (samples,), text (samples, tokens, text width), pooled
         (samples, pooled width) -> velocities, of the latents' shape."""
-        kind = self.img_in.weight.dtype
+        kind = torch.promote_types(self.img_in.weight.dtype, latents.dtype)  # sharded ones are gathered cast
         vector = self.time_in(time_embedding(time.to(kind), self.shape.time_width))
         vector = vector + self.vector_in(pooled.to(kind))
         image = self.img_in(to_patches(latents.to(kind), self.shape.patch))

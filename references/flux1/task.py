@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -28,9 +29,10 @@ class Task(TrainingTask[Config, Batch]):
         config = self.config
         config.model.check()
         self._schedule = schedule_of(config)
-        model = Flux(config.model).to(self.parallel.device)
+        model = self.parallel.construct(lambda: Flux(config.model))
         if config.activation_checkpointing:
-            recompute([*model.double_blocks, *model.single_blocks])
+            blocks = (model.get_submodule(f"{kind}_blocks").children() for kind in ("double", "single"))
+            recompute(chain.from_iterable(blocks))
         return model, optimizer_of(model, config.hyperparameters)
 
     def warm_up(self) -> None:
@@ -55,11 +57,13 @@ class Task(TrainingTask[Config, Batch]):
         evaluated = data.BatchSet(config=config, stored=val, empty=empty)
         order = self.sampler(stream.InOrder(samples=len(train)))
         mine = stream.evaluation_order(
-            len(val), config.data.eval_batch_size, parallel.data_rank, parallel.data_ranks, padded=False
+            len(val), config.data.eval_batch_size, parallel.data_rank, parallel.data_ranks
         )
         fingerprint = self.use_loaders(
             loading.loader(trained, config.data, parallel.device, order, collate=None),
-            loading.loader(evaluated, config.data, parallel.device, mine, collate=None),
+            loading.loader(
+                evaluated, config.data, parallel.device, mine, collate=None, padding_from=len(val)
+            ),
         )
         return DataFacts(train_samples=len(train), eval_samples=len(val), fingerprint=fingerprint)
 
@@ -96,7 +100,8 @@ class Task(TrainingTask[Config, Batch]):
         text, pooled, latents, noise, times = self._on_device(batch)
         velocity = self.infer(between(latents, noise, times), times, text, pooled)
         errors = (velocity.float() - (noise - latents)).square().flatten(1).mean(dim=1)
-        return torch.stack([errors.double().sum(), errors.new_tensor(len(errors), dtype=torch.float64)])
+        counted = times >= 0  # not of padding
+        return torch.stack([torch.where(counted, errors, 0.0).double().sum(), counted.double().sum()])
 
     def _on_device(self, batch: Batch) -> Batch:
         return tuple(part.to(self.parallel.device, non_blocking=True) for part in batch)

@@ -17,7 +17,6 @@ from train_bench.dry_run.step import Step
 from train_bench.launchers.deepspeed.config import Config as DeepSpeed
 from train_bench.launchers.parts.sharding import Shard
 from train_bench.launchers.torchrun.config import Config as Torchrun
-from train_bench.references.flux1.model import Flux
 from train_bench.references.llama31_8b.model import Decoder
 
 RANKS = 4
@@ -60,10 +59,10 @@ def test_fsdp_leaves_a_rank_its_part_of_everything_and_gathers_two_layers_beside
 
 
 def test_a_network_that_is_not_built_in_shards_is_whole_before_and_in_evaluations() -> None:
-    config = mini("flux1_mini")
+    config = mini("unet3d_mini")
     launcher = Torchrun(nproc_per_node=RANKS, shard=Shard.fsdp)
     step = dry(config, ranks=RANKS, divided=launcher.divides)
-    every = NUMBER * sum(one.numel() for one in Flux(config.model).parameters())
+    every = NUMBER * (step.trainable + step.frozen)
     assert step.undivided == every + step.memory["weights"] + step.memory["optimizer"]
 
 
@@ -147,7 +146,7 @@ def test_the_page_names_what_is_divided(capsys: pytest.CaptureFixture[str]) -> N
     told = capsys.readouterr().out
     assert "sharded: weights, gradients, optimizer's state" in told and "gathered" in told
     assert "unsharded on every rank" not in told
-    whole = ["benchmark=flux1_mini", "launcher=torchrun", "--ranks=4", "launcher.shard=fsdp"]
+    whole = ["benchmark=unet3d_mini", "launcher=torchrun", "--ranks=4", "launcher.shard=fsdp"]
     assert program.command("plan")(["--dry", *whole]) == 0
     assert "unsharded on every rank: at construction and in evaluations" in capsys.readouterr().out
     assert program.command("plan")(["--dry", *words, "launcher.tensor_parallel=2"]) == 0

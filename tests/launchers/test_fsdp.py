@@ -20,6 +20,7 @@ from train_bench.launchers.parts.fsdp import ShardedParallel
 from train_bench.launchers.parts.sharding import Shard
 from train_bench.launchers.torchrun.config import Config
 from train_bench.launchers.torchrun.start import Launcher
+from train_bench.references.flux1.config import Config as FluxConfig
 from train_bench.references.llama31_8b.model import Decoder
 from train_bench.run import replicas, weights
 
@@ -182,7 +183,11 @@ def test_options_of_what_is_reduced_are_refused_where_nothing_is_sharded(option:
     assert Launcher(Config(**words, shard=Shard.fsdp)).refuse(decoder()) is None
 
 
-def test_what_a_round_wants_to_know_says_in_what_weights_are_gathered() -> None:
+def test_what_a_round_wants_to_know_says_in_what_weights_are_gathered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those of a network that is built whole are in float32."""
+    monkeypatch.setattr(FluxConfig, "BUILT_IN_SHARDS", False)
     words = ("launcher=torchrun", "launcher.nproc_per_node=8", "launcher.shard=fsdp", "precision=bf16")
     for name, numerics in (("llama31_8b", "bfloat16"), ("flux1", "fp32")):
         told = make(f"benchmark={name}", *words, "drop_caches=true").jobs[0].announcement

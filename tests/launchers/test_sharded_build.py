@@ -11,13 +11,14 @@ import torch
 from torch import nn
 
 from tests.launchers.small_decoder import decoder, one_rank
-from tests.references.configs import gpt_oss_20b, llama2_70b_lora
+from tests.references.configs import flux1, gpt_oss_20b, llama2_70b_lora
 from tests.references.several_ranks import FromFile, start
 from train_bench.core.sharded_tensors import own_part, whole
 from train_bench.errors import LaunchError
 from train_bench.launchers.parts.filling import Fills
 from train_bench.launchers.parts.fsdp import ShardedParallel
 from train_bench.launchers.parts.tensor_parallel import TensorParallel
+from train_bench.references.flux1.task import Task as FluxTask
 from train_bench.references.gpt_oss_20b.task import Task as MixtureTask
 from train_bench.references.llama2_70b_lora.task import Task as LoraTask
 from train_bench.references.llama31_8b.task import Task
@@ -51,7 +52,11 @@ def adapted(_: Path) -> Any:
     return LoraTask(llama2_70b_lora("llama2_70b_lora_mini", "warm_up_steps=0"))
 
 
-CASES = {case.__name__: case for case in (plain, pretrained, mixture, adapted)}
+def painted(_: Path) -> Any:
+    return FluxTask(flux1("flux1_mini", "warm_up_steps=0"))
+
+
+CASES = {case.__name__: case for case in (plain, pretrained, mixture, adapted, painted)}
 
 
 def _rank(number: int, folder: Path, ranks: int, grouped: bool) -> None:
@@ -61,7 +66,7 @@ def _rank(number: int, folder: Path, ranks: int, grouped: bool) -> None:
         else Sharded(folder, rank=number, size=ranks)
     )
     for name, case in CASES.items():
-        if grouped and name in ("mixture", "adapted"):
+        if grouped and name in ("mixture", "adapted", "painted"):
             continue  # have no plan for it
         task = case(folder)
         task.build(3, parallel)

@@ -12,13 +12,14 @@ import torch
 from torch.distributed import fsdp as torch_fsdp
 
 from tests.launchers.small_decoder import decoder, one_rank
-from tests.references.configs import gpt_oss_20b, llama2_70b_lora
+from tests.references.configs import flux1, gpt_oss_20b, llama2_70b_lora
 from tests.references.several_ranks import FromFile, start
 from train_bench.core.job import Precision
 from train_bench.core.sharded_tensors import own_part
 from train_bench.launchers.parts import fsdp
 from train_bench.launchers.parts.ddp import AUTOCAST
 from train_bench.launchers.parts.fsdp import ShardedParallel
+from train_bench.references.flux1.task import Task as FluxTask
 from train_bench.references.gpt_oss_20b.task import Task as MixtureTask
 from train_bench.references.llama2_70b_lora.task import Task as LoraTask
 from train_bench.references.llama31_8b.task import Task
@@ -67,7 +68,23 @@ def adapted_again() -> Any:
     return adapted("activation_checkpointing=true")
 
 
-CASES = {one.__name__: one for one in (plain, again, mixture, mixture_again, adapted, adapted_again)}
+def painted(*more: str) -> Any:
+    batch = f"hyperparameters.global_batch_size={BATCH}"
+    rate = "hyperparameters.opt_learning_rate_warmup_steps=0"
+    return FluxTask(flux1("flux1_mini", "warm_up_steps=0", batch, rate, *more))
+
+
+def painted_again() -> Any:
+    return painted("activation_checkpointing=true")
+
+
+CASES = {
+    one.__name__: one
+    for one in (
+        *(plain, again, mixture, mixture_again),
+        *(adapted, adapted_again, painted, painted_again),
+    )
+}
 
 
 def losses(task: Any, parallel: Any) -> list[float]:
@@ -199,7 +216,7 @@ def test_what_a_step_casts_is_gathered_cast_and_nothing_else(
 
     monkeypatch.setattr(torch_fsdp, "fully_shard", noted)
     monkeypatch.setattr(ShardedParallel, "_mesh", lambda _: {"shard": None})
-    for case in (plain, mixture, adapted):
+    for case in (plain, mixture, adapted, painted):
         task = case()
         task.build(1, one_rank())
         gathered.clear()
