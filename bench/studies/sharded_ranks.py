@@ -42,7 +42,7 @@ SHAPE = (
         "model.head_size=64",
     ),
     *("model.intermediate=2816", "model.vocabulary=16384", "warm_up_steps=0"),
-    *("hyperparameters.max_sequence_length=64", f"hyperparameters.global_batch_size={BATCH}"),
+    *("hyperparameters.max_sequence_length=32", f"hyperparameters.global_batch_size={BATCH}"),
     "hyperparameters.opt_learning_rate_warmup_steps=0",
 )
 
