@@ -77,6 +77,12 @@ class Interrupted(TrainBenchError):
     """The user ended a campaign, and a sweep with it."""
 
 
+class HostInterrupted(Interrupted):
+    """A campaign over several hosts ended because one of them was interrupted; it can be resumed."""
+
+    exit_code = 75
+
+
 class OutputClosed(KeyboardInterrupt):
     """The reader of the output has closed it (`| head`), which ends a program as Ctrl-C does; a campaign can be
     resumed."""

@@ -6,12 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.fake_campaigns import Diary, FakeLauncher, run_all
 from tests.run.fakes import job
-from train_bench.campaign import hosts, join
+from train_bench.campaign import failures, hosts, join
 from train_bench.campaign.hosts import HostsFile
 from train_bench.campaign.opened import Campaign
 from train_bench.core import host_clocks
-from train_bench.errors import LogError
+from train_bench.errors import HostInterrupted, LogError
 from train_bench.launcher import Death
 
 KILLED = Death(rank=3, how="killed by SIGKILL")
@@ -100,3 +101,37 @@ def test_the_energy_of_a_further_host_is_cut_at_the_times_of_host_0_by_its_own_c
     meter = SimpleNamespace(reads=True, run_over=lambda *of, **named: cut.append((*of[1:], named)))
     assert join._follow(Campaign.of(begun), 1, lambda text: None, meter)
     assert cut == [(1_000, 2_000, {"ahead_ms": 2_500})]
+
+
+def test_an_interruption_of_another_host_interrupts_the_campaign_and_fails_no_run(begun, monkeypatch):
+    """Its run was cut off by what happened to that host, and is repeated."""
+    monkeypatch.setattr(HostsFile, "run_over", lambda *of, **named: (KILLED, hosts.interruption(1)))
+    said = []
+    monkeypatch.setattr(HostsFile, "_write", lambda self, content: said.append(content))
+    with pytest.raises(
+        HostInterrupted, match=r"Host 1 was interrupted\. Interrupted; 0 of 5 runs are finished"
+    ):
+        run_all(begun, FakeLauncher(run_0="killed"), Diary(), retry_failed=False)
+    assert said[-1] == {"state": "over", "interrupted": True}
+    folder = begun.jobs[0].folder
+    assert not (folder / "result_0.txt").exists()
+    assert json.loads((folder / "attempts" / "run_0_1.json").read_text())["outcome"] == "interrupted"
+    assert failures.failed_runs(begun.jobs) == ()
+
+
+def test_a_run_that_ended_well_is_kept_though_a_host_was_interrupted_afterwards(begun, monkeypatch):
+    monkeypatch.setattr(HostsFile, "run_over", lambda *of, **named: (hosts.interruption(1),))
+    run_all(begun, FakeLauncher(), Diary(), retry_failed=False, only=[0])
+    assert (begun.jobs[0].folder / "result_0.txt").exists()
+
+
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_the_other_hosts_of_an_interrupted_campaign_say_so_by_their_exit_code(begun, interrupted):
+    first = HostsFile(begun.jobs[0].folder, others=1)
+    first.campaign_over(interrupted=interrupted)
+    if not interrupted:
+        assert join._next(begun.jobs[0], {"done"}, None) is None
+        return
+    with pytest.raises(HostInterrupted) as raised:
+        join._next(begun.jobs[0], {"done"}, None)
+    assert raised.value.exit_code == 75

@@ -28,6 +28,13 @@ OWN_END_SECONDS = 40.0
 the cause: torchrun gives its ranks 30 s."""
 
 
+INTERRUPTED = "was interrupted"
+
+
+class Interruption(KeyboardInterrupt):
+    """Another host was interrupted, which interrupts the campaign as on host 0; its text is a sentence."""
+
+
 class HostsFile(Observer):
     """Host 0's side. `others` is the number of other hosts; without any, nothing is written."""
 
@@ -51,9 +58,9 @@ class HostsFile(Observer):
         self._write({"state": "between runs"})
         return _deaths_elsewhere(job)
 
-    def campaign_over(self) -> None:
+    def campaign_over(self, *, interrupted: bool = False) -> None:
         """Make the others end."""
-        self._write({"state": "over"})
+        self._write({"state": "over", "interrupted": interrupted})
 
     def tick(self) -> str | None:
         """Failures of other hosts, once our own processes had time to detect them themselves."""
@@ -89,6 +96,16 @@ def _names_a_run(content: Mapping[str, Any]) -> bool:
 def report(job: Job, host: int, died: Sequence[Death]) -> None:
     """Report the end of the part of `host` to host 0; `died` is empty if it ended well."""
     files.write_json(job.ranks_folder / "hosts" / f"{host}.json", [asdict(death) for death in died])
+
+
+def interruption(host: int) -> Death:
+    """End of the part of a host by a signal to its `join`, or by its user."""
+    return Death(rank=None, how=f"host {host} {INTERRUPTED}")
+
+
+def interruptions(died: Sequence[Death]) -> list[str]:
+    """Interruptions of other hosts among deaths that they report."""
+    return [death.how for death in died if death.rank is None and death.how.endswith(INTERRUPTED)]
 
 
 def _reports_of(job: Job) -> list[Path]:

@@ -18,7 +18,7 @@ from train_bench.core import files, host_clocks
 from train_bench.core.address import refuse_address
 from train_bench.core.job import Job
 from train_bench.energy.meter import Meter
-from train_bench.errors import LaunchError, LogError, RequestError, UnknownName
+from train_bench.errors import HostInterrupted, LaunchError, LogError, RequestError, UnknownName
 from train_bench.launcher import Death, Launcher, LauncherConfig
 from train_bench.observers.limits import RunWatchdog
 from train_bench.own_trainer import leftovers
@@ -160,6 +160,11 @@ def _next(job: Job, done: set[str], before: str | None) -> Mapping[str, Any] | N
         if said["state"] == "running" and said["launch"] not in {*done, before}:
             return said
         if said["state"] == "over" and done:
+            if said.get("interrupted"):
+                raise HostInterrupted(
+                    f"The campaign was interrupted. Continue with resume={job.folder} on host 0 and train-bench join "
+                    "here."
+                )
             return None
         time.sleep(hosts.POLL_SECONDS)
     raise LaunchError(
@@ -182,7 +187,7 @@ def _carry_out(job: Job, launcher: Launcher, host: int, said: Mapping[str, Any])
     try:
         ended = process.carry_out(started, job.ranks_folder, tick, name=f"launcher_{host}")
     except KeyboardInterrupt:
-        hosts.report(job, host, [Death(rank=None, how=f"host {host} was interrupted by its user")])
+        hosts.report(job, host, [hosts.interruption(host)])
         raise
     finally:
         leftovers.end(job)

@@ -13,7 +13,7 @@ from typing import Any
 from train_bench.campaign import attempts
 from train_bench.campaign.failures import BY_BUDGET, deaths
 from train_bench.campaign.follower import Follower
-from train_bench.campaign.hosts import HostsFile
+from train_bench.campaign.hosts import HostsFile, Interruption, interruptions
 from train_bench.campaign.opened import Campaign
 from train_bench.core import files, rank_messages
 from train_bench.core.job import Job
@@ -75,6 +75,9 @@ def carry_out(
             log.pass_on(watching)
             elsewhere = hosts.run_over(job, failed=ended.exit_code != 0)
             ended_by = deaths(job, launcher, ended, elsewhere, whole=log.whole)
+            interrupted = interruptions(elsewhere) if ended_by else []
+            if interrupted:
+                raise Interruption(f"{interrupted[0].capitalize()}.")
             again = None if violations.violation else restarts.again(ended_by)
             if again is None:
                 break

@@ -7,11 +7,11 @@ from contextlib import ExitStack
 
 from train_bench.campaign import attempts, lock, metering, one_run
 from train_bench.campaign.failures import pending
-from train_bench.campaign.hosts import HostsFile
+from train_bench.campaign.hosts import HostsFile, Interruption
 from train_bench.campaign.opened import Campaign
 from train_bench.core.job import Job
 from train_bench.core.usual_cause import usual_cause
-from train_bench.errors import Interrupted, LaunchError
+from train_bench.errors import HostInterrupted, Interrupted, LaunchError
 from train_bench.observers.observer import Observer
 
 
@@ -43,7 +43,7 @@ def run_each(
         for job in _wanted(missing, only):
             attempts.archive(job)
         observers.campaign_started(total=total, done=total - len(missing))
-        energy = metering.meter(campaign, say)
+        energy, interrupted = metering.meter(campaign, say), False
         try:
             if missing:
                 energy.begin()
@@ -53,15 +53,19 @@ def run_each(
                 if ran.failure is not None and not go_on:
                     raise LaunchError(_stopped(job, ran.failure, total=total))
                 yield job
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
+            interrupted = True
             finished = sum(job.result_file.exists() for job in campaign.jobs)
-            raise Interrupted(
-                f"Interrupted; {finished} of {total} runs are finished and stay. Continue with: "
+            kind, said = (
+                (HostInterrupted, f"{error} ") if isinstance(error, Interruption) else (Interrupted, "")
+            )
+            raise kind(
+                f"{said}Interrupted; {finished} of {total} runs are finished and stay. Continue with: "
                 f"train-bench run resume={campaign.folder}"
             ) from None
         finally:
             energy.end()
-            hosts.campaign_over()
+            hosts.campaign_over(interrupted=interrupted)
             observers.campaign_ended()
 
 
