@@ -82,7 +82,7 @@ clean:
 	touch $@
 
 .venv/installed-dev: .venv/installed
-	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[dev,joblib,submitit,tensorboard,wandb]'
+	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[dev,joblib,kubernetes,submitit,tensorboard,wandb]'
 	touch $@
 
 .venv-docs/installed: pyproject.toml constraints.txt

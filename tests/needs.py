@@ -36,6 +36,9 @@ PROVIDED_BY = {
     "horovod": "make horovod",
     "mlperf_loadgen": "pip install mlcommons-loadgen",
     "joblib": "pip install '.[joblib]'",
+    "kubectl": "pip install '.[kubernetes]'",
+    "kubernetes_validate": "pip install '.[kubernetes]'",
+    "kubeflow_trainer_api": "pip install '.[kubernetes]'",
     "submitit": "pip install '.[submitit]'",
 }
 CONSISTS_OF = {

@@ -59,6 +59,7 @@ exit 127
 """
 STANDARD_LIBRARY = str(Path(os.__file__).parent)
 OWN = str(Path(__file__).resolve())
+OF_PACKAGES = str(Path(sys.executable).parent)
 
 
 def link(folder: Path, path: str) -> None:
@@ -116,7 +117,8 @@ class Guard:
     def begin(self, declared: Collection[str]) -> None:
         """A test begins, which has declared these programs and packages."""
         self.declared, self._taken = declared, set()
-        os.environ["PATH"] = self.of_user if declared else self.path
+        # Packages of Python bring programs, too.
+        os.environ["PATH"] = os.pathsep.join((self.of_user, OF_PACKAGES)) if declared else self.path
 
     def take(self) -> list[str]:
         """Programs that this test has reached and that were not taken before."""

@@ -151,6 +151,9 @@ class Batch(Protocol):
     needs: str
     """The command without which nothing can be submitted from here."""
 
+    elsewhere: bool
+    """True if its runs have neither the data nor the folder of this host: what they write comes back in their logs."""
+
     def inside(self, environ: Mapping[str, str]) -> bool:
         """True if this process is inside its allocation, so that runs are started from here."""
 
@@ -164,8 +167,9 @@ class Batch(Protocol):
         """The command that submits `jobs` and prints the number of the batch job, which runs them by `run_argv` and an
         option that selects one."""
 
-    def settlement(self, folder: Path, batch_job: str, settle_argv: tuple[str, ...]) -> Launch:
-        """The command that submits `settle_argv`, to be run once the batch job has ended, in any way."""
+    def settlement(self, folder: Path, batch_job: str, settle_argv: tuple[str, ...]) -> Launch | None:
+        """The command that submits `settle_argv`, to be run once the batch job has ended, in any way; None where the
+        batch system cannot."""
 
     def queries(self, batch_job: str) -> tuple[tuple[str, ...], ...]:
         """Commands that query the state of the batch job. The first is cheap and lists what has not ended; the others
@@ -173,3 +177,15 @@ class Batch(Protocol):
 
     def tasks(self, accounting: str) -> tuple[BatchTask, ...]:
         """Parse the output of one of these commands."""
+
+    def explain(self, refused: str) -> str:
+        """What a command of the batch system said when it refused, with the next step where it is known."""
+
+    def cancellation(self, batch_job: str) -> str:
+        """The command that a user types to end the batch job."""
+
+    def logs(self, batch_job: str) -> Launch:
+        """The command that prints what the batch job has logged; asked of one that is `elsewhere`."""
+
+    def removal(self, batch_job: str) -> Launch:
+        """The command that removes the batch job and what belongs to it; asked of one that is `elsewhere`."""

@@ -51,6 +51,7 @@ class Batch:
     """One job, or an array with a task per run."""
 
     needs = "sbatch"
+    elsewhere = False
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -126,6 +127,14 @@ class Batch:
             elif line.count("|") == 2:
                 tasks.append(_task(*line.split("|")))
         return tuple(tasks)
+
+    def explain(self, refused: str) -> str:
+        """Slurm's own words."""
+        return refused
+
+    def cancellation(self, batch_job: str) -> str:
+        """scancel."""
+        return f"scancel {batch_job}"
 
     @property
     def _nodes(self) -> int:

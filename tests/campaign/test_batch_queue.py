@@ -15,11 +15,16 @@ ENDED = {"is done"}
 class Queue:
     """A batch system that gives these answers in turn, each the states of all tasks."""
 
+    elsewhere = False
+
     def __init__(self, *answers):
         self.answers = list(answers)
 
     def queries(self, number):
         return (("true",),)
+
+    def cancellation(self, number):
+        return f"scancel {number}"
 
     def tasks(self, accounting):
         states = self.answers.pop(0)
@@ -44,6 +49,8 @@ def test_a_job_in_which_nothing_changes_is_asked_after_less_often(tmp_path, monk
 class Cluster:
     """A queue that lists a job as live for so many answers, and an accounting whose answers are given in turn."""
 
+    elsewhere = False
+
     def __init__(self, monkeypatch, *, live, accounting, controller=()):
         self.now, self.asked = 1000.0, []
         self.answers = {
@@ -65,6 +72,9 @@ class Cluster:
         if not answers:
             raise LaunchError(f"{name} refused: Invalid job id specified")
         return answers.pop(0)
+
+    def cancellation(self, number):
+        return f"scancel {number}"
 
     def tasks(self, answer):
         return (BatchTask(name="17", ended=answer in ENDED, good=True, how=answer),)

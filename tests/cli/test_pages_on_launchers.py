@@ -19,9 +19,10 @@ def blocks(page):
 
 @pytest.fixture(autouse=True)
 def login_node(tmp_path, monkeypatch):
-    """A machine with a program that submits jobs, which planning does not start."""
-    (tmp_path / "sbatch").write_text("#!/bin/sh\nexit 1\n")
-    (tmp_path / "sbatch").chmod(0o755)
+    """A machine with programs that submit jobs, which planning does not start."""
+    for name in ("sbatch", "kubectl"):
+        (tmp_path / name).write_text("#!/bin/sh\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
 
@@ -33,6 +34,14 @@ def test_the_job_of_64_nodes_is_the_one_that_the_page_shows():
     assert script in answer
     assert "numerics    bf16 on device=cuda" in answer
     assert "512 rank(s) x 64 samples" in answer
+
+
+def test_the_manifest_of_64_pods_has_the_lines_that_the_page_shows():
+    page = "64-nodes-kubernetes"
+    (words, *_), shown = planned(page), next(one for one in blocks(page) if one.startswith("apiVersion"))
+    lines = [line.strip() for line in typed("plan", *words).stdout.splitlines()]
+    assert [line for line in shown.splitlines() if line.strip() not in lines] == []
+    assert "- mountPath: /data" not in lines and "mountPath: /data" in lines
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@ in `batch.json`, in the campaign's folder."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shlex
 import shutil
 import sys
 import time
@@ -15,7 +17,7 @@ from typing import Any
 
 from train_bench.campaign.failures import pending
 from train_bench.campaign.opened import Campaign
-from train_bench.core import files
+from train_bench.core import files, sent_files
 from train_bench.core.job import Job
 from train_bench.errors import Interrupted, LaunchError, LogError, RequestError
 from train_bench.launcher import Batch, BatchTask, Launch
@@ -53,6 +55,8 @@ def carry_out(campaign: Campaign, config: RunConfig, tell: Callable[[str], None]
     overrides += ["retry_failed=true"] * config.retry_failed
     overrides += ["trust=true"]  # by who submits them; nodes may not know it
     argv = run_argv(folder, overrides)
+    if queue.elsewhere and was_submitted(folder):
+        settle(queue, folder)
     jobs = pending(campaign.jobs, retry_failed=config.retry_failed)
     if not jobs:
         return True
@@ -68,12 +72,19 @@ def _hand_over(batch: Batch, jobs: Sequence[Job], argv: tuple[str, ...], tell: C
     """Submit `jobs`, which `argv` carries out, and a second job that settles their campaign afterwards; if the user
     waits, the waiting process settles it."""
     folder = jobs[0].folder
-    number = _number(process.answer(batch.submission(jobs, argv)))
+    try:
+        number = _number(process.answer(batch.submission(jobs, argv)))
+    except LaunchError as error:
+        raise LaunchError(batch.explain(str(error))) from error
     files.write_json(folder / "batch.json", {"job": number, "runs": [job.index for job in jobs], "tasks": []})
     tell(f"job {number} is submitted: {len(jobs)} run(s), output in {folder}")
     if batch.wait:
         return
-    settling = _number(process.answer(batch.settlement(folder, number, (*PROGRAM, "settle", str(folder)))))
+    settlement = batch.settlement(folder, number, (*PROGRAM, "settle", str(folder)))
+    if settlement is None:
+        tell(f"when it has ended: train-bench settle {folder}")
+        return
+    settling = _number(process.answer(settlement))
     tell(f"job {settling} judges them afterwards; at any time: train-bench settle {folder}")
 
 
@@ -92,11 +103,20 @@ def wait(batch: Batch, folder: Path, tell: Callable[[str], None]) -> None:
     number = str(_handed_over(folder)["job"])
     before: tuple[BatchTask, ...] = ()
     heard, pause, accounted = time.monotonic(), POLL_SECONDS, -LONGEST_POLL_SECONDS
+    silence, collected = "", time.monotonic()
     try:
         while not before or not all(task.ended for task in before):
-            tasks = _first(batch, batch.queries(number)[:1])
+            try:
+                tasks = _first(batch, batch.queries(number)[:1])
+                silence = ""
+            except LaunchError as error:
+                tasks, silence = (), f" ({error})"
             if not tasks and time.monotonic() - accounted >= LONGEST_POLL_SECONDS:
                 accounted, tasks = time.monotonic(), _first(batch, batch.queries(number)[1:])
+            if batch.elsewhere and not silence and time.monotonic() - collected >= LONGEST_POLL_SECONDS:
+                collected = time.monotonic()
+                with contextlib.suppress(LaunchError):  # once more when it has ended
+                    _collect(batch, folder, number)
             pause = POLL_SECONDS if tasks != before else min(1.5 * pause, LONGEST_POLL_SECONDS)
             for task in tasks:
                 if task not in before:
@@ -104,11 +124,14 @@ def wait(batch: Batch, folder: Path, tell: Callable[[str], None]) -> None:
             if tasks:
                 before, heard = tasks, time.monotonic()
             elif time.monotonic() - heard > SILENCE_SECONDS:
-                raise LaunchError(f"The batch system has not listed job {number} for {SILENCE_SECONDS:g} s.")
+                raise LaunchError(
+                    f"The batch system has not listed job {number} for {SILENCE_SECONDS:g} s{silence}. It may go on; "
+                    f"later: train-bench settle {folder}"
+                )
             time.sleep(pause)
     except KeyboardInterrupt:
         raise Interrupted(
-            f"Interrupted; job {number} continues (scancel {number} cancels it). When it has ended: "
+            f"Interrupted; job {number} continues ({batch.cancellation(number)} cancels it). When it has ended: "
             f"train-bench settle {folder}"
         ) from None
 
@@ -117,15 +140,47 @@ def refuse_under_way(batch: Batch, folder: Path) -> None:
     """Refuse to submit the runs of a campaign again while their job waits or runs."""
     if was_submitted(folder):
         number = str(_handed_over(folder)["job"])
-        _ended(batch, number, f"wait for it, or cancel it (scancel {number})")
+        _ended(batch, number, f"wait for it, or cancel it ({batch.cancellation(number)})")
 
 
 def settle(batch: Batch, folder: Path) -> None:
     """Record the end of the submitted job. An earlier record stays if the batch system has forgotten the job."""
     handed_over = _handed_over(folder)
-    tasks = _ended(batch, str(handed_over["job"]), "settle it afterwards")
+    number = str(handed_over["job"])
+    tasks = _ended(batch, number, f"settle it afterwards, or cancel it ({batch.cancellation(number)})")
     if tasks:
+        if batch.elsewhere:
+            _bring_home(batch, folder, number, tasks)
         files.write_json(folder / "batch.json", handed_over | {"tasks": [asdict(task) for task in tasks]})
+
+
+def _bring_home(batch: Batch, folder: Path, number: str, tasks: Sequence[BatchTask]) -> None:
+    """Collect what an ended job has sent, and remove it; one that is done and has sent too little stays."""
+    _collect(batch, folder, number)
+    missing = [run for run in _handed_over(folder)["runs"] if not (folder / f"result_{run}.txt").exists()]
+    if missing and all(task.good for task in tasks):
+        raise LaunchError(
+            f"Job {number} is done, but its log lacks the result of run {', '.join(map(str, missing))}. It was kept; "
+            f"see {shlex.join(batch.logs(number).argv)}"
+        )
+    process.answer(batch.removal(number))
+
+
+def _collect(batch: Batch, folder: Path, number: str) -> None:
+    """Write the files that a job has sent in its log, where they differ from those that are here."""
+    try:
+        printed = process.answer(batch.logs(number))
+    except LaunchError as error:
+        raise LaunchError(batch.explain(str(error))) from error
+    for name, content in sent_files.received(printed).items():
+        path = folder / name
+        try:
+            if not path.is_file() or path.read_bytes() != content:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with files.whole_file(path) as file:
+                    file.write(content)
+        except OSError as error:
+            raise files.cannot_write(path, error) from error
 
 
 def _ended(batch: Batch, number: str, step: str) -> tuple[BatchTask, ...]:
@@ -138,9 +193,9 @@ def _ended(batch: Batch, number: str, step: str) -> tuple[BatchTask, ...]:
 
 
 def _handed_over(folder: Path) -> dict[str, Any]:
-    """Record that `_hand_over` wrote. The job number goes to commands of the batch system, so it has to be a number."""
+    """Record that `_hand_over` wrote. The ID of the job goes to commands of the batch system, and has to be a word."""
     content = files.read_json(folder / "batch.json")
-    if not isinstance(content, dict) or not re.fullmatch(r"[0-9]+", str(content.get("job"))):
+    if not isinstance(content, dict) or not re.fullmatch(r"[a-z0-9][a-z0-9-]*", str(content.get("job"))):
         raise LogError(f"{folder / 'batch.json'} has no ID of a submitted job.")
     return content
 
@@ -156,7 +211,9 @@ def _first(batch: Batch, queries: Sequence[tuple[str, ...]]) -> tuple[BatchTask,
     for query in queries:
         try:
             tasks = batch.tasks(process.answer(Launch(argv=query)))
-        except LaunchError:
+        except LaunchError as error:
+            if batch.elsewhere:
+                raise LaunchError(batch.explain(str(error))) from error
             continue  # this one is not there, or has forgotten the job
         if tasks and all(task.ended for task in tasks):
             return tasks
@@ -165,5 +222,6 @@ def _first(batch: Batch, queries: Sequence[tuple[str, ...]]) -> tuple[BatchTask,
 
 
 def _number(printed: str) -> str:
-    """Job number; sbatch appends the name of the cluster if there are several: `12;cluster`."""
-    return printed.strip().partition(";")[0]
+    """ID of a job; sbatch appends the name of the cluster if there are several: `12;cluster`, kubectl prints the type
+    of an object before it: `jobset.jobset.x-k8s.io/resnet`."""
+    return printed.strip().rpartition("/")[2].partition(";")[0]

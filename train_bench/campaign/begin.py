@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -46,6 +47,8 @@ def resume(request: Request, folder: Path, warn: Callable[[str], None]) -> Campa
             f"from their plan {worth}."
         )
     refusals.refuse(campaign, refusals.TO_RESUME)
+    if campaign.runs_elsewhere and campaign.queue is not None and campaign.queue.inside(os.environ):
+        data.prepare(campaign)
     return campaign
 
 
@@ -60,8 +63,10 @@ def refused(request: Request) -> Iterator[str]:
 
 
 def set_up(campaign: Campaign) -> None:
-    """Prepare the data of a new campaign and write its plan; a folder that holds a campaign by now is refused."""
-    data.prepare(campaign)
+    """Prepare the data of a new campaign, unless its runs are elsewhere, and write its plan; a folder that holds a
+    campaign by now is refused."""
+    if not campaign.runs_elsewhere:
+        data.prepare(campaign)
     command_trust.note(campaign)  # before other hosts see the plan
     refusals.refuse(campaign, [refusals.folder])
     campaign.write()

@@ -28,7 +28,7 @@ def unprepared(campaign: Campaign) -> Iterator[str]:
     """Data that are not prepared and whose preparation needs the data set as it is distributed."""
     folder, variant = campaign.data_dir, campaign.plan.variant
     origin = None if campaign.program is not None else campaign.benchmark.distributed_data()
-    if origin is not None and not campaign.has_data:
+    if origin is not None and not campaign.has_data and not campaign.runs_elsewhere:
         yield (
             f"The data of {variant} are not prepared in {folder}. They come from the data set '{origin}' as it is "
             f"distributed, which is not downloaded for you: train-bench prepare {_words(variant, folder)} "

@@ -94,8 +94,8 @@ def _timed(job: Job) -> tuple[int | None, int | None]:
 
 def _prepare_data(campaign: Campaign) -> None:
     """Prepare the data of this host, in the user's own cache folder alone: the plan may be anybody's file, and does
-    not decide where this host writes."""
-    if campaign.data_in_cache:
+    not decide where this host writes, unless the host is a container of its own."""
+    if campaign.data_in_cache or campaign.runs_elsewhere:
         data.prepare(campaign)
     else:
         data.refuse_missing(campaign)

@@ -191,6 +191,11 @@ class Campaign:
         return self.data_dir.is_relative_to(discover.cache().resolve())
 
     @property
+    def runs_elsewhere(self) -> bool:
+        """True if its runs have neither the data nor the folder of the host that submits them."""
+        return self.queue is not None and self.queue.elsewhere
+
+    @property
     def data_preparation(self) -> Prepare:
         """The data preparation of its reference. Imports what its data code needs."""
         return discover.prepare(self.plan.reference)

@@ -77,6 +77,11 @@ def launcher(campaign: Campaign) -> Iterator[str]:
 def queue(campaign: Campaign) -> Iterator[str]:
     """A run that would lack in the queue what it was requested with, and a queue that is out of reach from here."""
     reason = None if campaign.queue is None else campaign.queue.refuse_job(campaign.first)
+    if reason is None and campaign.runs_elsewhere and campaign.program is None and campaign.data_in_cache:
+        reason = (
+            f"data_dir={campaign.data_dir} is a folder of this host, and runs with launcher={campaign.plan.launcher} "
+            "are elsewhere. Give data_dir=DIR, a path there; data that are not in it are prepared before the first run."
+        )
     yield from reach(campaign) if reason is None else (reason,)
 
 

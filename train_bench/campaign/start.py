@@ -26,7 +26,7 @@ def carry_out(request: Request, say: Say, warn: Say, *, reference_runs: bool = F
     places = watching.tracking_places(campaign)
     for place in places:
         say(place)
-    for overrides in campaign.launcher_config.joining:
+    for overrides in campaign.launcher_config.joining if queue is None else ():
         say(f"run on another host: train-bench join {shlex.quote(str(campaign.folder))} {overrides}")
     for _ in watching.each_run(campaign, request, say):  # each step is a run, which its observers see
         pass

@@ -10,6 +10,7 @@ from train_bench.campaign.opened import Campaign
 from train_bench.core import instruments
 from train_bench.core.job import Job
 from train_bench.observers.observer import Observer, Observers
+from train_bench.observers.sender import Sender
 from train_bench.observers.terminal import Terminal, sweep_job
 from train_bench.observers.tracking import NONE, Tracking, named, places
 from train_bench.plan import budget
@@ -34,6 +35,8 @@ def each_run(
     """Runs of a campaign under its observers, one at each step, by the options of the request."""
     config = request.config
     observers = _observers(campaign, only=config.only, side=side)
+    if campaign.runs_elsewhere:
+        observers = Observers([observers, Sender(campaign.folder, say)])
     return runner.run_each(
         campaign,
         observers,

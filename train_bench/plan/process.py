@@ -113,7 +113,8 @@ def answer(launch: Launch, *, stdin: Path | None = None) -> str:
             env=os.environ | SAFE_PATH,
             input=None if stdin is None else stdin.read_text(encoding="utf-8"),
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=ANSWER_SECONDS,
         )
     except OSError as error:

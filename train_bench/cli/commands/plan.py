@@ -18,6 +18,7 @@ from train_bench.cli.exit_codes import VALID
 from train_bench.core import cores
 from train_bench.core.job import RANK_CORES, Job
 from train_bench.errors import RequestError
+from train_bench.launcher import Batch
 from train_bench.plan import discover, earlier
 from train_bench.plan.memory import memory_floor
 from train_bench.plan.process import rank_argv
@@ -57,15 +58,16 @@ def _show(content: Mapping[str, Any], console: Console) -> None:
 def _as_json(campaign: Campaign) -> dict[str, Any]:
     """A plan as `plan --json` prints it: what will be written, and what a reader wants to know besides."""
     jobs, job, queue = campaign.jobs, campaign.first, campaign.queue
-    launches = [campaign.launcher.launch(one, rank_argv(one)) for one in jobs]
+    here = () if campaign.runs_elsewhere else jobs
+    launches = [campaign.launcher.launch(one, rank_argv(one)) for one in here]
     files = queue.submission(jobs, batch_queue.run_argv(campaign.folder, [])).files if queue else {}
     written: dict[str, Any] = json.loads(json.dumps(campaign.content))
     return written | {
         "about": discover.about(campaign.plan.variant),
         "target": str(campaign.rules.target),
-        RANK_CORES: _cores(job),
+        RANK_CORES: _cores(job, queue),
         "memory": _memory(campaign),
-        "data": f"{campaign.data_dir} ({'prepared' if campaign.has_data else 'not prepared'})",
+        "data": _data(campaign),
         "time": earlier.time_of_a_run(written, job.folder) or FIRST_OF_ITS_KIND,
         "advice": advice.on_precision(campaign),
         "folder": str(job.folder),
@@ -76,24 +78,30 @@ def _as_json(campaign: Campaign) -> dict[str, Any]:
         "programs": [shlex.join(one.command.filled(_values(one))) for one in jobs if one.command is not None],
         "join": [
             shlex.join(["train-bench", "join", str(job.folder), overrides])
-            for overrides in campaign.launcher_config.joining
+            for overrides in (campaign.launcher_config.joining if queue is None else ())
         ],
         "files": {str(path): text for path, text in files.items()},
     }
 
 
-def _cores(job: Job) -> dict[str, Any] | None:
+def _cores(job: Job, queue: Batch | None) -> dict[str, Any] | None:
     """Cores of a rank, its threads, and its loader processes by type of device, as far as they are known before a rank
     starts; None of a program of the user's own."""
     if job.command is not None:
         return None
     own = job.launcher_config.get("cpus_per_rank")
-    if own is None and job.nodes == 1 and job.launcher != "slurm":
+    if own is None and job.nodes == 1 and queue is None:
         own = max(1, cores.usable_cores() // job.nproc_per_node)
     data, loaders = job.config.get("data") or {}, {}
     if "workers" in data and (own or data["workers"] is not None):
         loaders = {type: cores.loader_processes(data["workers"], type, own or 1) for type in ("cpu", "cuda")}
     return {"cores": own, "threads": job.threads_per_rank or own, "loader_processes": loaders}
+
+
+def _data(campaign: Campaign) -> str:
+    """Folder of the data, and whether they are prepared in it, where that is known here."""
+    state = "prepared" if campaign.has_data else "not prepared"
+    return f"{campaign.data_dir} ({'in the pods' if campaign.runs_elsewhere else state})"
 
 
 def _memory(campaign: Campaign) -> str | None:

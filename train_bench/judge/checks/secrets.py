@@ -22,6 +22,7 @@ PATTERNS = (
     "result_*.txt",
     "power/*/*.txt",
     "slurm/*",
+    "kubernetes/*",
     "ranks/*/*.stdout",
     "ranks/*/*.stderr",
 )

@@ -1,0 +1,128 @@
+"""A campaign as a job of pods, and what kubectl is asked for: create, get, logs, delete."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+from train_bench.core.job import Device, Job
+from train_bench.errors import RequestError
+from train_bench.launcher import BatchTask, Launch
+from train_bench.launchers.kubernetes import state
+from train_bench.launchers.kubernetes.config import Config
+from train_bench.launchers.kubernetes.manifest import (
+    INSIDE,
+    INSTANCE,
+    NODE,
+    RESOURCES,
+    job_name,
+    manifest,
+)
+
+CREATE = """\
+set -e
+name=$1 plan=$2 manifest=$3; shift 3
+kubectl create configmap "$name" --from-file=plan.json="$plan" --dry-run=client -o json "$@" |
+    kubectl create -f - "$@" >&2
+kubectl create -f "$manifest" -o name "$@" || { kubectl delete configmap "$name" "$@" >&2; exit 1; }
+"""
+
+GET = f"""\
+set -e
+name=$1 kind=$2 queue=$3; shift 3
+kubectl get "$kind,pods" -l {INSTANCE}="$name" -o json "$@"
+created=involvedObject.name="$name-{NODE}-0",reason=FailedCreate
+kubectl get events --field-selector "$created" -o json "$@" 2>/dev/null || :
+[ -z "$queue" ] || kubectl get workloads.kueue.x-k8s.io -o json "$@" 2>/dev/null || :
+"""
+"""Prints the job with its pods, the events of pods that could not be created, and the workloads of Kueue."""
+
+
+class Batch:
+    """One JobSet or TrainJob, whose pods carry out all runs."""
+
+    needs = "kubectl"
+    elsewhere = True
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.wait = config.wait
+
+    def inside(self, environ: Mapping[str, str]) -> bool:
+        """In a pod of the campaign."""
+        return INSIDE in environ
+
+    def refuse_allocation(self, environ: Mapping[str, str]) -> str | None:
+        """None: pods that are not there are named by the handshake."""
+        return None
+
+    def refuse_job(self, job: Job) -> str | None:
+        """GPUs that are required and not requested."""
+        if job.device is not Device.cuda or any(
+            "gpu" in name or "mig-" in name for name in self.config.quantities
+        ):
+            return None
+        return (
+            "device=cuda needs GPUs, and the pods request none; add "
+            f"launcher.resources=[nvidia.com/gpu={job.nproc_per_node}], or the resource of this cluster. Nothing "
+            "was started."
+        )
+
+    def submission(self, jobs: Sequence[Job], run_argv: tuple[str, ...]) -> Launch:
+        """`<folder>/kubernetes/job.yaml`, created beside a ConfigMap with the plan."""
+        folder, name = jobs[0].folder, self._name(jobs[0])
+        if "retry_failed=true" in run_argv and not self.config.shares_folder:
+            raise RequestError(
+                "retry_failed=true needs the records of the failed attempts, and no volume keeps them at "
+                f"launcher.folder={self.config.folder}. Begin another campaign, with launcher.volumes=[CLAIM:/PATH]."
+            )
+        words = (*run_argv[run_argv.index("run") + 2 :], f"only=[{','.join(str(job.index) for job in jobs)}]")
+        path = folder / "kubernetes" / "job.yaml"
+        text = yaml.safe_dump(manifest(self.config, name, words), sort_keys=False, width=110)
+        where = (name, str(folder / "plan.json"), str(path))
+        return Launch(argv=("sh", "-c", CREATE, "kubectl", *where, *self._flags()), files={path: text})
+
+    def settlement(self, folder: Path, batch_job: str, settle_argv: tuple[str, ...]) -> Launch | None:
+        """None: pods cannot reach the folder; who settles it collects what they have logged."""
+        return None
+
+    def queries(self, batch_job: str) -> tuple[tuple[str, ...], ...]:
+        """One: an object that is deleted is forgotten."""
+        kind = RESOURCES[self.config.kind]
+        return (("sh", "-c", GET, "kubectl", batch_job, kind, self.config.queue or "", *self._flags()),)
+
+    def tasks(self, accounting: str) -> tuple[BatchTask, ...]:
+        """Parse the objects."""
+        return state.task_of(accounting)
+
+    def explain(self, refused: str) -> str:
+        """What kubectl said, with the next step."""
+        return state.explain(refused.replace("sh refused:", "kubectl refused:", 1))
+
+    def cancellation(self, batch_job: str) -> str:
+        """What a user types to end the job."""
+        return shlex.join(self.removal(batch_job).argv)
+
+    def logs(self, batch_job: str) -> Launch:
+        """Logs of the first pod, which has sent the files of the campaign."""
+        first = f"{INSTANCE}={batch_job},{state.INDEX}=0"
+        # Of a pod that has not started there is no log, which is no error.
+        asked = ("-l", first, "-c", NODE, "--tail=-1", "--ignore-errors")
+        return Launch(argv=("kubectl", "logs", *asked, *self._flags()))
+
+    def removal(self, batch_job: str) -> Launch:
+        """Deletion of the job, its pods and its plan."""
+        objects = (f"{RESOURCES[self.config.kind]}/{batch_job}", f"configmap/{batch_job}")
+        return Launch(
+            argv=("kubectl", "delete", "--ignore-not-found", "--cascade=foreground", *objects, *self._flags())
+        )
+
+    def _name(self, job: Job) -> str:
+        return job_name(job.benchmark, job.folder)
+
+    def _flags(self) -> list[str]:
+        named = {"context": self.config.context, "namespace": self.config.namespace}
+        return [f"--{name}={value}" for name, value in named.items() if value is not None]

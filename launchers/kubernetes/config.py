@@ -1,0 +1,83 @@
+"""Options of `launcher=kubernetes`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from train_bench.launchers.parts.sharding import ShardingConfig
+
+
+class Kind(str, Enum):
+    """Object that has the pods. `jobset`: JobSet v1alpha2. `trainjob`: TrainJob v1alpha1 of Kubeflow Trainer 2.2 or
+    newer."""
+
+    jobset = "jobset"
+    trainjob = "trainjob"
+
+
+@dataclass(slots=True, kw_only=True)
+class Config(ShardingConfig):
+    """Options of the manifest and of kubectl; null leaves a choice to the cluster. A pod is a host.
+
+    kind           jobset or trainjob
+    image          image of the pods; its `python` finds train_bench
+    resources      resources of each pod, requests and limits alike: `[cpu=96,memory=1Ti,nvidia.com/gpu=8]`
+    volumes        persistent volume claims of the pods, `CLAIM:/PATH` each
+    folder         folder in the pods below which campaigns write; several pods share it by a volume
+    shm            size limit of /dev/shm, which is memory of the pod; null is the limit of the pod
+    queue          local queue of Kueue, which admits all pods together
+    topology       node label whose values are topology domains; all pods are in one, with a queue by its topology
+    host_network   pods have the network of their hosts
+    grace_seconds  time that a pod has to end after SIGTERM
+    secrets        secrets whose keys are environment variables of the pods
+    pod            fields of the pod's spec, merged over those of the manifest, as `{nodeSelector: {disk: nvme}}`; items
+                   of lists by their names
+    runtime        (trainjob) ClusterTrainingRuntime, with a replicated job `node` that has a container `node`
+    namespace      --namespace of kubectl
+    context        --context of kubectl
+    wait           stay until the job has ended, collect, and show the score, instead of returning once it is created
+    master_port    port of host 0 for the rendezvous
+    node_rank      number of this pod; set in the pods alone
+    """
+
+    name: str = "kubernetes"
+    kind: Kind = Kind.jobset
+    image: str | None = None
+    resources: list[str] = field(default_factory=list)
+    volumes: list[str] = field(default_factory=list)
+    folder: str = "/results"
+    shm: str | None = None
+    queue: str | None = None
+    topology: str | None = None
+    host_network: bool = False
+    grace_seconds: int = 60
+    secrets: list[str] = field(default_factory=list)
+    pod: Any = None
+    runtime: str = "torch-distributed"
+    namespace: str | None = None
+    context: str | None = None
+    wait: bool = True
+    master_port: int = 29500
+    node_rank: int = 0
+
+    @property
+    def joining(self) -> tuple[str, ...]:
+        """Overrides for every pod but the first: its number."""
+        return tuple(f"launcher.node_rank={rank}" for rank in range(1, self.nodes))
+
+    @property
+    def mounts(self) -> dict[str, str]:
+        """Paths in the pods, and the claims that are mounted there."""
+        return {path: claim for claim, _, path in (one.partition(":") for one in self.volumes)}
+
+    @property
+    def quantities(self) -> dict[str, str]:
+        """Resources of each pod by their names."""
+        return {name: quantity for name, _, quantity in (one.partition("=") for one in self.resources)}
+
+    @property
+    def shares_folder(self) -> bool:
+        """True if a volume holds the folder of campaigns, which outlives the pods then."""
+        return any(f"{self.folder}/".startswith(f"{path.rstrip('/')}/") for path in self.mounts)

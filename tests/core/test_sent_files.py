@@ -1,0 +1,64 @@
+"""Files of a campaign travel as lines of a log, whole or not at all."""
+
+import random
+
+import pytest
+
+from train_bench.core import sent_files
+from train_bench.observers.sender import Sender
+
+LARGE = random.Random(1).randbytes(3 * sent_files.PART)
+
+
+def lines(files):
+    return [line for name, content in files.items() for line in sent_files.lines_of(name, content)]
+
+
+def test_files_arrive_among_other_lines():
+    files = {"result_0.txt": LARGE, "attempts/run_0_1.json": b"{}", "ranks/run_0/rank_1.json": b""}
+    sent = lines(files)
+    assert len(sent) > 5
+    assert max(map(len, sent)) < 16384
+    assert sent_files.received("\n".join(f"epoch 1\n{line}" for line in sent) + "\n") == files
+
+
+def test_of_several_versions_of_a_file_the_last_counts():
+    sent = [*lines({"result_0.txt": b"old"}), *lines({"result_0.txt": b"new"})]
+    assert sent_files.received("\n".join(sent)) == {"result_0.txt": b"new"}
+
+
+def test_a_file_of_which_a_line_is_missing_is_left_out():
+    sent = lines({"result_0.txt": LARGE})
+    assert sent_files.received("\n".join(sent[1:])) == {}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("plan.json", "batch.json", "result_0.txt.part", "../result_0.txt", "/etc/result_0.txt"),
+        *("ranks/run_0/launch_token", "ranks/run_0/../../x.json", "weights/run_0.safetensors"),
+    ],
+)
+def test_a_log_writes_no_other_files_than_those_of_runs(name):
+    assert sent_files.received("\n".join(lines({name: b"x"}))) == {}
+
+
+def test_a_file_with_another_content_than_its_digest_is_left_out():
+    (line,), (other,) = lines({"result_0.txt": b"x"}), lines({"result_0.txt": b"y"})
+    head, _, _ = line.rpartition(" ")
+    assert sent_files.received(f"{head} {other.rpartition(' ')[2]}") == {}
+    assert sent_files.received(f"{head} AAAA") == {}
+
+
+def test_a_campaign_sends_what_is_new_and_no_token(tmp_path):
+    sent = []
+    sender = Sender(tmp_path, sent.append)
+    (tmp_path / "ranks" / "run_0").mkdir(parents=True)
+    for name in ("plan.json", "result_0.txt", "result_1.txt.part", "ranks/run_0/launch_token"):
+        (tmp_path / name).write_text(name)
+    sender.campaign_started(total=2, done=1)
+    assert sent_files.received("\n".join(sent)) == {"result_0.txt": b"result_0.txt"}
+    (tmp_path / "result_1.txt").write_text("b")
+    sent.clear()
+    sender.run_ended(None, failure=None)
+    assert sent_files.received("\n".join(sent)) == {"result_1.txt": b"b"}

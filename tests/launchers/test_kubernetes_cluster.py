@@ -1,0 +1,232 @@
+"""Campaigns through the real kubectl, on a cluster that is an API server of the tests'."""
+
+import json
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from tests import needs
+from tests.command_line import train_bench, wait_for
+from tests.fake_campaigns import FakeLauncher, begin, composed_config, laid_out, make, run_all
+from tests.launchers.kubernetes.cluster import Cluster, forbidden, served
+from tests.launchers.kubernetes.kubelet import INDEX, Kubelet
+from train_bench.campaign import batch_queue, command_trust
+from train_bench.campaign.opened import Campaign
+from train_bench.core import files
+from train_bench.errors import LaunchError, RequestError
+from train_bench.judge.locate import badly_ended
+from train_bench.judge.tree import judge_folder
+from train_bench.observers.sender import Sender
+from train_bench.plan.plan import from_json
+
+pytestmark = needs.program("kubectl")
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    """A cluster of which kubectl knows."""
+    monkeypatch.setattr(batch_queue, "POLL_SECONDS", 0.1)
+    one = Cluster()
+    with served(one, tmp_path) as config:
+        monkeypatch.setenv("KUBECONFIG", str(config))
+        yield one
+
+
+WORDS = ("seed=1", "runs=2", "launcher=kubernetes", "launcher.image=bench:1", "data_dir=/data")
+
+
+@pytest.fixture
+def planned(tmp_path):
+    """A campaign of this user that has not been submitted."""
+    plan = make(f"output={tmp_path / 'c'}", *WORDS)
+    begin(plan)
+    command_trust.note(Campaign.of(plan))
+    return plan
+
+
+def submit(plan):
+    """Submit it, and wait for its end. Returns the lines that the user reads."""
+    told = []
+    assert batch_queue.carry_out(Campaign.of(plan), composed_config(*WORDS), told.append)
+    return "\n".join(told)
+
+
+def a_pod(name, **status):
+    labels = {"app.kubernetes.io/instance": name, INDEX: "0"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p0", "labels": labels},
+        "spec": {"containers": [{"name": "node"}]},
+        "status": status,
+    }
+
+
+def ends(cluster, condition, **status):
+    """Pods of the next job that end at once."""
+
+    def created(one):
+        if one["kind"] == "JobSet":
+            if condition:
+                one["status"] = {"conditions": [{"type": condition, "status": "True", "message": "m"}]}
+            cluster.put(a_pod(one["metadata"]["name"], **status))
+
+    cluster.created = created
+
+
+def node(**state):
+    return [{"name": "node", "state": state}]
+
+
+def test_what_pods_have_sent_is_collected_and_their_job_removed(cluster, planned, tmp_path):
+    folder = planned.jobs[0].folder
+    elsewhere = from_json(files.read_json(folder / "plan.json"), tmp_path / "results")
+    begin(elsewhere)
+    lines = []
+    run_all(elsewhere, FakeLauncher(), Sender(tmp_path / "results", lines.append), retry_failed=False)
+    cluster.logs["p0"] = "\n".join(["starting", *lines, ""])
+    ends(cluster, "Completed", phase="Succeeded")
+    assert "job resnet-mini-c is done" in submit(planned)
+    for name in ("result_1.txt", "record_1.json", "attempts/run_1_1.json", "ranks/run_1/exit.json"):
+        assert (folder / name).read_bytes() == (tmp_path / "results" / name).read_bytes()
+    assert not (folder / "ranks" / "run_1" / "launch_token").exists()
+    assert badly_ended(folder) == ()
+    assert cluster.all() == []
+
+
+def test_a_job_whose_log_lacks_a_result_is_kept(cluster, planned):
+    ends(cluster, "Completed", phase="Succeeded")
+    with pytest.raises(LaunchError, match=r"lacks the result of run 0, 1\. It was kept; see kubectl logs"):
+        submit(planned)
+    assert "jobsets/resnet-mini-c" in cluster.all()
+
+
+@pytest.mark.parametrize(
+    ("condition", "status", "sentence"),
+    [
+        (
+            None,
+            {
+                "phase": "Pending",
+                "containerStatuses": node(
+                    waiting={"reason": "ErrImagePull", "message": "bench:1: not found"}
+                ),
+            },
+            "cannot start: host 0 (pod p0) cannot pull its image (ErrImagePull): bench:1: not found",
+        ),
+        (
+            "Failed",
+            {
+                "phase": "Failed",
+                "containerStatuses": node(terminated={"reason": "OOMKilled", "exitCode": 137}),
+            },
+            "failed: host 0 (pod p0) ran out of memory (OOMKilled)",
+        ),
+    ],
+)
+def test_a_bad_end_has_its_sentence_and_leaves_nothing_behind(cluster, planned, condition, status, sentence):
+    ends(cluster, condition, **status)
+    assert sentence in submit(planned)
+    assert sentence in " ".join(badly_ended(planned.jobs[0].folder))
+    assert cluster.all() == []
+
+
+def test_a_user_without_rights_is_told_so_and_leaves_nothing_behind(cluster, planned):
+    cluster.refusals["POST jobsets"] = forbidden("jobsets.jobset.x-k8s.io")
+    with pytest.raises(
+        LaunchError, match=r"is forbidden: .*Apply the Role of launchers/kubernetes/role\.yaml"
+    ):
+        submit(planned)
+    assert cluster.all() == []
+    assert not batch_queue.was_submitted(planned.jobs[0].folder)
+
+
+def test_a_job_of_another_campaign_is_left_alone(cluster, planned):
+    cluster.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "resnet-mini-c"}})
+    with pytest.raises(LaunchError, match="give this campaign another output=DIR"):
+        submit(planned)
+    assert cluster.all() == ["configmaps/resnet-mini-c"]
+
+
+def test_a_cluster_that_is_gone_is_named_and_the_campaign_can_be_settled_later(cluster, planned, monkeypatch):
+    monkeypatch.setattr(batch_queue, "SILENCE_SECONDS", 0.0)
+    cluster.refusals["GET jobsets"] = (503, {"kind": "Status", "message": "i/o timeout", "code": 503})
+    with pytest.raises(LaunchError, match=r"The cluster does not answer.* later: train-bench settle"):
+        submit(planned)
+
+
+def test_a_job_that_waits_is_no_failure_and_is_not_submitted_twice(cluster, planned):
+    folder = planned.jobs[0].folder
+    files.write_json(folder / "batch.json", {"job": "resnet-mini-c", "runs": [0], "tasks": []})
+    labels = {"app.kubernetes.io/instance": "resnet-mini-c"}
+    job = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {}}
+    cluster.put(job | {"metadata": {"name": "resnet-mini-c", "labels": labels}})
+    with pytest.raises(RequestError, match=r"Job resnet-mini-c has not ended yet; .*kubectl delete"):
+        submit(planned)
+    assert cluster.all() == ["jobsets/resnet-mini-c"]
+
+
+@pytest.fixture
+def kubelet(cluster, tmp_path):
+    """Pods are processes here."""
+    (tmp_path / "pods").mkdir()
+    one = Kubelet(cluster, tmp_path / "pods")
+    yield one
+    one.stop()
+
+
+def free_port():
+    """Of this machine, on which all pods are."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return probe.getsockname()[1]
+
+
+def on_pods(tmp_path, *more):
+    """What is typed for a campaign on pods."""
+    where = (f"output={tmp_path / 'c'}", f"data_dir={tmp_path / 'data'}", "seed=1", "device=cpu")
+    several = (
+        ("launcher.nodes=2", "launcher.volumes=[claim:/results]") if "launcher.nodes=1" not in more else ()
+    )
+    own = ("launcher=kubernetes", "launcher.image=bench:1", "launcher.threads_per_rank=1", *several)
+    return ("run", "benchmark=waves", *where, *own, *more)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("more", [(), ("launcher.kind=trainjob",), ("launcher.nodes=1",)])
+def test_a_campaign_of_five_runs_on_pods_is_valid(cluster, kubelet, tmp_path, more):
+    with laid_out(tmp_path):
+        answer = train_bench(*on_pods(tmp_path, f"launcher.master_port={free_port()}", *more))
+        assert answer.returncode == 0, answer.stdout + answer.stderr
+        assert judge_folder(tmp_path / "c").entries[0].valid
+    assert cluster.all() == []
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_a_campaign_that_is_preempted_twice_is_valid_and_says_what_it_lost(cluster, kubelet, tmp_path):
+    folder = tmp_path / "pods" / "claim" / "waves-c"
+    with laid_out(tmp_path):
+        words = on_pods(tmp_path, f"launcher.master_port={free_port()}")
+        command = [sys.executable, "-m", "train_bench", *words]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
+            for run, index in ((0, 1), (2, 0)):
+                log = folder / f"result_{run}.txt.part"
+                wait_for(lambda log=log: log.exists() and "eval_accuracy" in log.read_text())
+                kubelet.preempt(index)
+            said = process.communicate()[0]
+        assert process.returncode == 0, said
+        assert "is done, after 2 preemption(s)" in said
+        assert judge_folder(tmp_path / "c").entries[0].valid
+    outcomes = {
+        path.stem: json.loads(path.read_text())["outcome"]
+        for path in (tmp_path / "c" / "attempts").glob("*.json")
+    }
+    assert outcomes["run_0_1"] == outcomes["run_2_1"] == "interrupted"
+    assert outcomes["run_0_2"] == outcomes["run_2_2"] == outcomes["run_1_1"] == "finished"
+    assert cluster.all() == []
