@@ -4,15 +4,18 @@ import json
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from tests import needs
-from tests.fake_campaigns import make
+from tests.command_line import typed
+from tests.fake_campaigns import begin, make
 from tests.run.fakes import job
 from tests.sandbox import ROOT
-from train_bench.campaign import refusals
+from train_bench.campaign import begin as start_of_campaigns
+from train_bench.campaign import join, refusals
 from train_bench.campaign.opened import Campaign
 from train_bench.core import files
 from train_bench.core.job import Device
@@ -122,7 +125,7 @@ def test_a_campaign_without_a_volume_is_not_restarted_since_its_finished_runs_wo
         ({"nodes": 0}, "launcher.nodes is 0"),
         ({"grace_seconds": 0}, "launcher.grace_seconds is 0"),
         ({"nodes": 2, "volumes": []}, "needs a volume that all pods share at launcher.folder=/results"),
-        ({"nodes": 2, "volumes": ["c:/resultsx"]}, "needs a volume that all pods share"),
+        ({"nodes": 2, "volumes": ["c:/result"]}, "needs a volume that all pods share"),
         ({"volumes": ["results"]}, "has to be CLAIM:/PATH"),
         ({"resources": ["cpu=many"]}, "has to be NAME=QUANTITY"),
         ({"pod": "x"}, "it has to be fields of a pod"),
@@ -260,7 +263,7 @@ LOST = {
     "finishedAt": "2026-11-28T10:00:09Z",
     "message": "train-bench: rank 0 failed: peer is gone",
 }
-WORDS = ":::TRAIN_BENCH_FILE a 0 1/1 failed\ntrain-bench: Run 1 of 5 failed: rank 3 killed by SIGKILL.\n"
+WORDS = "train-bench: Run 1 of 5 failed: rank 3 killed by SIGKILL.\n:::TRAIN_BENCH_FILE failed 0 1/1 x\n"
 
 STATES = [
     (
@@ -439,3 +442,32 @@ def test_the_role_allows_what_kubectl_is_asked_for():
         f"{verb} {kind}" for verb in ("create", "delete") for kind in ("jobsets", "trainjobs", "configmaps")
     } <= allowed
     assert {"list pods", "get pods/log", "list events", "list workloads"} <= allowed
+
+
+def test_a_job_of_a_foreign_plan_is_not_deleted(tmp_path):
+    """Its plan names a context of this user, and its batch.json a job there."""
+    begin(
+        make(f"output={tmp_path / 'c'}", "launcher=kubernetes", "launcher.image=x", "launcher.context=work")
+    )
+    files.write_json(tmp_path / "c" / "batch.json", {"job": "other", "runs": [0], "tasks": []})
+    answer = typed("settle", str(tmp_path / "c"))
+    assert answer.returncode == 2
+    assert "settle would delete a job as the campaign in" in answer.stderr
+    assert "launcher.context=work" in answer.stderr
+
+
+def test_data_are_prepared_in_the_pods_and_not_where_a_campaign_is_submitted(tmp_path, monkeypatch):
+    prepared = []
+    monkeypatch.setattr(start_of_campaigns.data, "prepare", prepared.append)
+    (tmp_path / "kubectl").touch(mode=0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    plan = make(f"output={tmp_path / 'c'}", "launcher=kubernetes", "launcher.image=x")
+    start_of_campaigns.set_up(Campaign.of(plan))
+    request = SimpleNamespace(refuse_other_overrides=lambda: None, config=SimpleNamespace(trust=True))
+    start_of_campaigns.resume(request, tmp_path / "c", print)
+    assert prepared == []
+    monkeypatch.setenv("TRAIN_BENCH_POD", "c")
+    campaign = start_of_campaigns.resume(request, tmp_path / "c", print)
+    assert prepared == [campaign]
+    join._prepare_data(campaign)
+    assert prepared == [campaign, campaign]

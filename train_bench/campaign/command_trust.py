@@ -83,6 +83,12 @@ def refuse_launcher(campaign: Campaign, work: str) -> None:
     _refuse_untrusted(f"{work} would start ranks", launcher_effects(campaign), campaign.folder, remedy)
 
 
+def refuse_settlement(campaign: Campaign) -> None:
+    """Raise `RequestError` where settling a campaign that this user has not begun or trusted would delete its job."""
+    if campaign.runs_elsewhere:
+        _refuse_untrusted("settle would delete a job", launcher_effects(campaign), campaign.folder)
+
+
 def refuse_processes(job: Job, work: str) -> None:
     """Raise `RequestError` for `work` that would start more loader processes or threads than this host has processors,
     for a run of a campaign that this user has not begun or trusted."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from train_bench.campaign import batch_queue
+from train_bench.campaign import batch_queue, command_trust
 from train_bench.campaign.opened import Campaign
 from train_bench.cli import campaign_paths, composing
 from train_bench.cli.arguments import Parser
@@ -24,8 +24,10 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     composing.refuse_file(options.to)
     folder = files.resolved(options.folder)
-    queue = Campaign.open(folder).queue
+    campaign = Campaign.open(folder)
+    queue = campaign.queue
     if queue is None or not batch_queue.was_submitted(folder):
         raise RequestError(f"The campaign in {folder} was not submitted to a batch system; judge it instead.")
+    command_trust.refuse_settlement(campaign)
     batch_queue.settle(queue, folder)
     return composing.answer(lambda: conclude(folder, options.store), options)
