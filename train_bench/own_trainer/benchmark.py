@@ -302,7 +302,8 @@ class Benchmark:
         taken, mark = 0, self.block_start()
         for epoch in itertools.count():
             before = taken
-            if hasattr(sampler := getattr(loader, "sampler", None), "set_epoch"):
+            sampler: Any = getattr(loader, "sampler", None)
+            if hasattr(sampler, "set_epoch"):
                 sampler.set_epoch(epoch)
             for batch in loader:
                 yield batch

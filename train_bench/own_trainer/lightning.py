@@ -111,5 +111,5 @@ class TimeToTrain(Callback):
 
 
 def _size(loader: Any) -> int | None:
-    dataset = getattr(loader, "dataset", None)
+    dataset: Any = getattr(loader, "dataset", None)
     return len(dataset) if hasattr(dataset, "__len__") else None

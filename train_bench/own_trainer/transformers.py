@@ -104,5 +104,5 @@ class TimeToTrain(TrainerCallback):
 
 
 def _size(loader: Any) -> int | None:
-    dataset = getattr(loader, "dataset", None)
+    dataset: Any = getattr(loader, "dataset", None)
     return len(dataset) if hasattr(dataset, "__len__") else None

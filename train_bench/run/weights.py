@@ -134,7 +134,7 @@ def _write(path: Path, named: Mapping[str, torch.Tensor], values: Iterator[torch
     with files.whole_file(path) as file:
         file.write(_header(named))
         for value in values:
-            file.write(value.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+            file.write(value.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         file.flush()
         os.fsync(file.fileno())
     files.sync_folder(path.parent)
