@@ -127,5 +127,5 @@ def test_the_head_stands_for_all_lines(path):
 
 def test_what_is_no_ledger_is_a_sentence(tmp_path):
     (tmp_path / "ledger.jsonl").write_text("{}\nno\n")
-    with pytest.raises(LogError, match=r"Line 2 of .* is no entry of a ledger"):
+    with pytest.raises(LogError, match=r"Line 2 of .* is not an entry of a ledger"):
         ledger.read(tmp_path / "ledger.jsonl")

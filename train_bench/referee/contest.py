@@ -101,7 +101,7 @@ def read(path: Path) -> Contest:
     except OSError as error:
         raise RequestError(f"{path} cannot be read: {error.strerror or error}.") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise RequestError(f"{path} is no YAML: {' '.join(str(error).split())}.") from error
+        raise RequestError(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from error
     if not isinstance(content, dict) or (missing := [name for name in NEEDED if name not in content]):
         lacks = ", ".join(missing) if isinstance(content, dict) else ", ".join(NEEDED)
         raise RequestError(f"{path} lacks {lacks}; docs/referee.md has an example of a contest.")

@@ -44,7 +44,7 @@ def read(path: Path) -> list[dict[str, Any]]:
         except (ValueError, RecursionError):
             entry = None
         if not isinstance(entry, dict):
-            raise LogError(f"Line {number} of {path} is no entry of a ledger; it was edited.")
+            raise LogError(f"Line {number} of {path} is not an entry of a ledger; it was edited.")
         entries.append(entry)
     return entries
 

@@ -190,7 +190,7 @@ def test_words_for_people_say_what_is_shown_and_what_cannot_be(place, ran):
             ("pairs: 5", "outside: [labels.npy]"),
             "outside of contest.yaml names labels.npy, which cannot be read",
         ),
-        (("contest: minis", "contest: ["), "is no YAML"),
+        (("contest: minis", "contest: ["), "is not valid YAML"),
     ],
 )
 def test_what_is_no_contest_is_a_sentence(tmp_path, monkeypatch, changed, words):
