@@ -17,11 +17,12 @@ from train_bench.core.job import Job
 from train_bench.errors import LogError
 from train_bench.launcher import Death
 from train_bench.observers.observer import Observer
+from train_bench.plan.process import GRACE_SECONDS
 
 POLL_SECONDS = 0.5
 
-REPORT_SECONDS = 10.0
-"""Seconds that host 0 waits, after a failed run, for the reports of the other hosts."""
+REPORT_SECONDS = GRACE_SECONDS + 5.0
+"""Seconds that host 0 waits, after a failed run, for reports of the other hosts, which end their processes before."""
 
 OWN_END_SECONDS = 40.0
 """Grace period in seconds of host 0's own processes after another host has failed, in which they can report
