@@ -150,20 +150,18 @@ def settle(batch: Batch, folder: Path) -> None:
     tasks = _ended(batch, number, f"settle it afterwards, or cancel it ({batch.cancellation(number)})")
     if tasks:
         if batch.elsewhere:
-            _bring_home(batch, folder, number, tasks)
+            _collect(batch, folder, number)
+            missing = [
+                str(run) for run in handed_over.get("runs", ()) if not (folder / f"result_{run}.txt").exists()
+            ]
+            if missing and all(task.good for task in tasks):
+                raise LaunchError(
+                    f"Job {number} is done, but its log lacks the result of run {', '.join(missing)}. It was kept; see "
+                    f"{shlex.join(batch.logs(number).argv)}"
+                )
         files.write_json(folder / "batch.json", handed_over | {"tasks": [asdict(task) for task in tasks]})
-
-
-def _bring_home(batch: Batch, folder: Path, number: str, tasks: Sequence[BatchTask]) -> None:
-    """Collect what an ended job has sent, and remove it; one that is done and has sent too little stays."""
-    _collect(batch, folder, number)
-    missing = [run for run in _handed_over(folder)["runs"] if not (folder / f"result_{run}.txt").exists()]
-    if missing and all(task.good for task in tasks):
-        raise LaunchError(
-            f"Job {number} is done, but its log lacks the result of run {', '.join(map(str, missing))}. It was kept; "
-            f"see {shlex.join(batch.logs(number).argv)}"
-        )
-    process.answer(batch.removal(number))
+        if batch.elsewhere:
+            process.answer(batch.removal(number))
 
 
 def _collect(batch: Batch, folder: Path, number: str) -> None:
