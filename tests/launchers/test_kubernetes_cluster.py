@@ -217,7 +217,7 @@ def test_a_campaign_that_is_preempted_twice_is_valid_and_says_what_it_lost(clust
         ) as process:
             for run, index in ((0, 1), (2, 0)):
                 log = folder / f"result_{run}.txt.part"
-                wait_for(lambda log=log: log.exists() and "eval_accuracy" in log.read_text())
+                wait_for(lambda log=log: log.exists() and "run_start" in log.read_text())
                 kubelet.preempt(index)
             said = process.communicate()[0]
         assert process.returncode == 0, said
