@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +62,14 @@ def _held_bytes(task: Any) -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What two ranks say."""
+    """What two ranks say. DeepSpeed compiles an operator by the `ninja` of this environment."""
     folder = tmp_path_factory.mktemp("zero3")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    start(_rank, folder, port, ranks=RANKS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+        start(_rank, folder, port, ranks=RANKS)
     return [json.loads((folder / f"found_{number}.json").read_text()) for number in range(RANKS)]
 
 
