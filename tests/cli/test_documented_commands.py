@@ -1,5 +1,5 @@
-"""Every `train-bench run` and `plan` of README files and pages can be planned: nothing but missing data, programs and
-hosts would keep it from running, and full scales fit GPUs of 80 GB unless the command names others."""
+"""Every `train-bench run`, `plan` and `accept` of README files and pages can be planned: nothing but missing data,
+programs and hosts would keep it from running, and full scales fit GPUs of 80 GB unless the command names others."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ import pytest
 from tests.sandbox import ROOT
 from train_bench.campaign import refusals
 from train_bench.campaign.opened import Campaign
-from train_bench.cli import hydra_app, plan_dry
+from train_bench.cli import composing, hydra_app, plan_dry
+from train_bench.cli.commands import accept
 from train_bench.errors import RequestError
+from train_bench.fleet import names
+from train_bench.fleet.settings import Settings
 from train_bench.launchers.torchrun.config import Config as TorchrunConfig
 from train_bench.plan.request import Request
 from train_bench.plan.run_config import TRAITS
@@ -27,7 +30,7 @@ PAGES = [
     *sorted(ROOT.glob("references/**/README.md")),
     ROOT / "bench" / "README.md",
 ]
-COMMAND = re.compile(r"^(?: {4}|\$ )?train-bench (run|plan) (.+)$", re.MULTILINE)
+COMMAND = re.compile(r"^(?: {4}|\$ )?train-bench (run|plan|accept) (.+)$", re.MULTILINE)
 OF_THE_READER = re.compile(r"benchmark=(\./\S+|waves|moons)|\bresume=|\bDIR\b|hydra/launcher=|python=/venv")
 """Benchmarks that the reader has made (`test_tutorials.py` and `tests/template` run them), campaigns of before,
 placeholders, sweeps by packages of their own, and another environment."""
@@ -40,8 +43,9 @@ def documented() -> Iterator[tuple[str, str]]:
     known = set()
     for page in PAGES:
         text = page.read_text(encoding="utf-8").replace("\\\n", " ")
-        for _, typed in COMMAND.findall(text):
+        for verb, typed in COMMAND.findall(text):
             words = re.split(r" +#| \|\| | && ", typed)[0].strip()
+            words = f"accept {re.sub(r'[$][(].*?[)]', 'n1 n2', words)}" if verb == "accept" else words
             if not OF_THE_READER.search(words) and words not in known:
                 known.add(words)
                 yield str(page.relative_to(ROOT)), words
@@ -52,7 +56,10 @@ CASES = list(documented())
 
 def refused(words: str) -> list[str]:
     """The sentences against a command, but for those on what a machine lacks."""
-    options, overrides = plan_dry.parse(_of_plan(shlex.split(words)))
+    given = shlex.split(words)
+    if given[0] == "accept":
+        given = _of_acceptance(given[1:])
+    options, overrides = plan_dry.parse(_of_plan(given))
     if not any(word.startswith("memory_gb=") for word in overrides):
         overrides.append(CARD)
     found: list[str] = []
@@ -67,6 +74,15 @@ def refused(words: str) -> list[str]:
     except RequestError as error:
         found.append(str(error))
     return found
+
+
+def _of_acceptance(words: list[str]) -> list[str]:
+    """The overrides of an acceptance whose options and nodes it takes."""
+    options, others = composing.parse(accept._parser(), words)
+    overrides, named = accept._parted(others)
+    Settings(**{name: getattr(options, name) for name in Settings.__slots__}).refuse()
+    assert names.nodes_of(named) and "{node}" in options.by
+    return overrides
 
 
 def _of_plan(words: list[str]) -> list[str]:
@@ -99,7 +115,7 @@ def _sentences(request: Request, dry: bool, ranks: int | None) -> Iterator[str]:
 
 def test_commands_are_found_on_many_pages() -> None:
     pages = {page for page, _ in CASES}
-    assert {"README.md", "docs/launchers.md", "references/llama31_8b/README.md"} <= pages
+    assert {"README.md", "docs/fleets.md", "docs/launchers.md", "references/llama31_8b/README.md"} <= pages
     assert len(CASES) > 60
 
 
