@@ -6,11 +6,13 @@ TrainBenchError
 ├── OutOfOrder          a program called train_bench in an order that no log has  (exit code 1)
 ├── LaunchError         the processes of a run could not be started or died       (exit code 1)
 ├── Interrupted         the user ended a campaign; what is finished stays         (exit code 1)
+│   └── Resumable       ... at a checkpoint, or as another host was interrupted   (exit code 75)
 ├── WriteError          a result could not be written; finished runs stay readable (exit code 1)
 └── LogError            a result cannot be read at all                            (exit code 1)
     └── NoLogs          a folder has no logs of training
 
 OutputClosed, a KeyboardInterrupt: nobody reads what is printed                   (exit code 141)
+Preempted, a KeyboardInterrupt: a run was warned of its end; it can be continued  (exit code 75)
 
 Raised anywhere, caught in `cli.py` alone. The text is one sentence or two: what was wrong, the value
 seen, what is allowed, the next step.
@@ -77,10 +79,15 @@ class Interrupted(TrainBenchError):
     """The user ended a campaign, and a sweep with it."""
 
 
-class HostInterrupted(Interrupted):
-    """A campaign over several hosts ended because one of them was interrupted; it can be resumed."""
+class Resumable(Interrupted):
+    """The same, in a run that has written a checkpoint, or because another host of it was interrupted: little is lost,
+    and the caller may try again."""
 
-    exit_code = 75
+    exit_code = 75  # EX_TEMPFAIL of sysexits.h
+
+
+class Preempted(KeyboardInterrupt):
+    """The processes of a run were warned of their end, and have written a checkpoint."""
 
 
 class OutputClosed(KeyboardInterrupt):

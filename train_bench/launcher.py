@@ -34,6 +34,9 @@ class LauncherConfig:
     RESTARTS: ClassVar[bool] = False
     """True if starting a run again from its checkpoints (`checkpoint_seconds`) was tried with this launcher."""
 
+    ON_RESUME: ClassVar[tuple[str, ...]] = ()
+    """Fields that a resumed campaign may be given anew."""
+
     @property
     def world_size(self) -> int:
         """Requested number of ranks."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -342,6 +342,14 @@ class ReportsLearningRates(Task, Protocol):
 
     def learning_rates(self) -> LearningRates | None:
         """Learning rates of this rank's training, once the clock has stopped; None before the first step."""
+
+
+class StopsBetweenSteps(Task, Protocol):
+    """Extension of a task whose blocks are many steps, for ranks that are warned of their end; optional. Others leave
+    between blocks."""
+
+    interrupted: Callable[[], bool]
+    """Asked after each step, by every rank alike. True: `train_until` returns there; a later one trains the rest."""
 
 
 class DryTask(Task, Protocol):

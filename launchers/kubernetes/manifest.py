@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from train_bench.errors import HostInterrupted
+from train_bench.errors import Resumable
 from train_bench.launcher import SAFE_PATH
 from train_bench.launchers.kubernetes.config import Config, Kind
 
@@ -160,7 +160,7 @@ def _job_set(config: Config, name: str, pod: Mapping[str, Any]) -> dict[str, Any
     """A JobSet of one indexed Job. A job of which a pod fails has failed. One of which a pod is disrupted, or ends
     because another was, has failed by its policy; all pods are restarted then, without a count, and the campaign
     continues, where a volume holds its folder."""
-    lasting, interrupted = config.shares_folder, HostInterrupted.exit_code
+    lasting, interrupted = config.shares_folder, Resumable.exit_code
     preempted = {
         "name": "preempted",
         "action": "RestartJobSetAndIgnoreMaxRestarts",

@@ -53,7 +53,10 @@ REFUSED = (
         r"unknown field|strict decoding error",
         "Fields in launcher.pod are misspelt, or the cluster has an older version of it than the manifest is for.",
     ),
-    (r"unknown (shorthand )?flag|unknown command", "This kubectl is too old; install a newer one (1.37 was tried)."),
+    (
+        r"unknown (shorthand )?flag|unknown command",
+        "This kubectl is too old; install a newer one (1.37 was tried).",
+    ),
     (
         r"context \"?[^\"]*\"? does not exist|no context exists",
         "Choose another with launcher.context=NAME; kubectl config get-contexts lists them.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -44,6 +45,14 @@ ENDS = {
     "OUT_OF_MEMORY": "ran out of memory",
     "REVOKED": "was revoked, as another cluster of the federation has started it",
 }
+# Exit code 75 is that of a campaign that can go on from a checkpoint. A job that a user has cancelled does not run.
+TASK = '"${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_}${SLURM_ARRAY_TASK_ID:-$SLURM_JOB_ID}"'
+REQUEUE = (
+    f'if [ $code = 75 ] && [ "$(squeue --noheader --format=%T --jobs={TASK})" = RUNNING ]; '
+    f"then scontrol requeue {TASK}; fi"
+)
+# `run` ends with a code only if on_failure=stop: runs that have not begun do not, either.
+OTHERS_STAY = 'if [ $code != 0 ] && [ $code != 75 ]; then scancel --state=PENDING "$SLURM_ARRAY_JOB_ID"; fi'
 FIELD = re.compile(r"(\w+)=(\S*)")
 
 
@@ -154,8 +163,7 @@ class Batch:
             f"--nodes={self._nodes}",
             f"--ntasks={self._nodes * config.nproc_per_node}",
             f"--ntasks-per-node={config.nproc_per_node}",
-            # A job that is requeued would hide its preemption.
-            "--no-requeue",
+            *_ends_early(jobs[0]),
             f"--output={jobs[0].folder}/slurm/{'%A_%a' if config.array else '%j'}.out",
             *self._where(),
         ]
@@ -166,6 +174,8 @@ class Batch:
         if config.gres is not None:
             options.append(f"--gres={config.gres}")
         options += ["--exclusive"] if config.exclusive else []
+        if config.exclude is not None:
+            options.append(f"--exclude={config.exclude}")
         if config.mem is not None:
             options.append(f"--mem={config.mem}")
         if config.array:
@@ -176,7 +186,11 @@ class Batch:
         else:
             commands = self._side_by_side(indices, run_argv)
         before = self._on_each_node(jobs[0], "prolog", config.prolog, "exit 1")
-        after = self._on_each_node(jobs[0], "epilog", config.epilog, "code=1")
+        after = self._on_each_node(jobs[0], "epilog", config.epilog, "[ $code = 75 ] || code=1")
+        if config.array:
+            after.append(OTHERS_STAY)
+        if jobs[0].checkpoint_seconds is not None:
+            after.append(REQUEUE)
         if len(commands) == 1 and not after:
             return _text([*options, *config.extra], [*before, f"exec {commands[0]}"])
         return _text([*options, *config.extra], [*before, *_together(commands), *after, "exit $code"])
@@ -206,6 +220,14 @@ class Batch:
         return [f"{shlex.join(step)} || {{ {said}; {otherwise}; }}"]
 
 
+def _ends_early(job: Job) -> list[str]:
+    """Options for the end of a job before its time. One that is requeued would hide its preemption, unless its runs go
+    on from checkpoints, and log it."""
+    if job.checkpoint_seconds is None:
+        return ["--no-requeue"]
+    return ["--requeue", "--open-mode=append", f"--signal=B:TERM@{math.ceil(job.grace_seconds)}"]
+
+
 def _text(options: list[str], commands: list[str]) -> str:
     """A batch script. Its commands find no modules in the folder from which it was submitted."""
     for option in options:
@@ -218,13 +240,14 @@ def _text(options: list[str], commands: list[str]) -> str:
 
 
 def _together(commands: list[str]) -> list[str]:
-    """Lines that carry out commands at the same time and pass signals on; `$code` is 1 if one of them fails."""
-    again = 'while kill -0 "$process" 2> /dev/null; do wait "$process"; done'
+    """Lines that carry out commands at the same time and pass signals on; `$code` is that of one that fails, before all
+    others 75."""
+    again = 'while kill -0 "$process" 2> /dev/null; do wait "$process"; done; wait "$process"; last=$?'
     return [
         "trap 'kill -TERM $(jobs -p)' HUP TERM USR1 USR2",
-        *(f"{command} &" for command in commands),
+        *(f"{command} & processes+=($!)" for command in commands),
         "code=0",
-        f'for process in $(jobs -p); do wait "$process" || code=1; {again}; done',
+        f'for process in "${{processes[@]}}"; do {again}; [ $last = 0 ] || [ $code = 75 ] || code=$last; done',
     ]
 
 

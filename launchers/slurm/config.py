@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import cast
+from typing import ClassVar, cast
 
 from train_bench.launcher import LauncherConfig
 from train_bench.launchers.parts.sharding import ShardingConfig
@@ -45,6 +45,8 @@ class Config(ShardingConfig):
     cpus_per_rank  CPUs of each rank; to be set if a rank needs more than one
     exclusive      --exclusive: whole nodes, of which nobody else has a part
     mem            --mem of each node; `0` is all of it
+    exclude        --exclude: nodes that are left out, as Slurm spells them; may be given with `resume=`, after
+                   launcher=slurm
     extra          further sbatch options of the script, one per line, for example `--constraint=a100`
     srun_extra     further srun options of the step that has the ranks, for example `--cpu-bind=cores`
     python         interpreter of the ranks on the nodes; default: the one that submits, in a container `python`
@@ -67,6 +69,7 @@ class Config(ShardingConfig):
     cpus_per_rank: int | None = None
     exclusive: bool = True
     mem: str | None = "0"
+    exclude: str | None = None
     extra: list[str] = field(default_factory=list)
     srun_extra: list[str] = field(default_factory=list)
     python: str | None = None
@@ -75,6 +78,15 @@ class Config(ShardingConfig):
     container_image: str | None = None
     container_runtime: ContainerRuntime = ContainerRuntime.pyxis
     container_mounts: list[str] = field(default_factory=list)
+
+    RESTARTS: ClassVar[bool] = True
+    ON_RESUME: ClassVar[tuple[str, ...]] = ("exclude",)
+
+    @property
+    def cannot_continue(self) -> str | None:
+        """Horovod's ranks were not tried."""
+        untried = "launcher.starter=horovod was not tried with starts from checkpoints"
+        return untried if self.starter is Starter.horovod else None
 
     def refuse_installation(self) -> str | None:
         """What starts the ranks inside the allocation has to be installed; for the queue see `batch.py`."""

@@ -26,7 +26,7 @@ EXITED = re.compile(r"Exited with exit code (\d+)")
 SIGNALS = {"Killed": 9, "Terminated": 15, "Segmentation fault": 11, "Aborted": 6, "Bus error": 7}
 CANCELLED = re.compile(r"\*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT \S+(?: DUE TO (.+?))? \*\*\*")
 # Characters of partitions, accounts, times and generic resources.
-SIGNS = "_ - . , : = / @ + % ( ) *"
+SIGNS = "_ - . , : = / @ + % ( ) * [ ]"
 VALUE = re.compile(rf"[\w{re.escape(SIGNS.replace(' ', ''))}]+")
 WORD = re.compile(r"[^\s-]\S*")
 MOUNT = re.compile(r"/[^\s,:]*:/[^\s,:]*(:[\w+]+)?")
@@ -47,7 +47,7 @@ class Launcher:
                 return f"launcher.{name} is {getattr(config, name)}; it has to be at least 1."
         if config.cpus_per_rank is not None and config.cpus_per_rank < 1:
             return f"launcher.cpus_per_rank is {config.cpus_per_rank}; it has to be at least 1."
-        for name in ("partition", "account", "time", "gres", "mem"):
+        for name in ("partition", "account", "time", "gres", "mem", "exclude"):
             value = getattr(config, name)
             if value is not None and not VALUE.fullmatch(value):
                 return f"launcher.{name} is {value!r}; allowed are letters, digits and the characters {SIGNS}"

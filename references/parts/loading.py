@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from train_bench.core import cores
+from train_bench.core import cores, signals
 from train_bench.references.parts.fingerprint import Stored, fingerprint
 from train_bench.references.parts.prefetch import Parts, Side, idle_of, join, prefetched
 from train_bench.task import ORDER_KEPT, DataFingerprint, SamplesTaken
@@ -169,6 +170,7 @@ def loader(
         prefetch_factor=config.prefetch if workers else None,
         persistent_workers=workers > 0,
         pin_memory=device.type == "cuda",
+        worker_init_fn=_outlive_warnings,
     )
     if in_parts:
         loading = _Gathered(loading)
@@ -239,6 +241,12 @@ class _Here:
     def __iter__(self) -> Iterator[tuple[list[Any], Any]]:
         torch.empty((), dtype=torch.int64).random_()  # from torch's generator as by each pass of a DataLoader
         return map(self._batches.__getitem__, iter(self._sampler))
+
+
+def _outlive_warnings(_worker: int) -> None:
+    """A warning of the end of a run may reach all processes of a host: the rank leaves, and its loaders with it."""
+    for number in signals.ENDING:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _unchanged(made: Any) -> Any:

@@ -71,6 +71,7 @@ class TrainingTask(ABC, Generic[C, B]):
     microbatches         per iteration and rank
     local_batch_size     samples of a micro-batch
     model, optimizer     what `build_model` gave
+    interrupted          asked after each step: whether the block ends there, to be continued in another process
     tensor_names         of what starts from random weights, as the rules name it; None is all parameters
     forward              the module whose forward is called in training and evaluation
     last_loss            () the loss of the latest micro-batch, 0 before the first
@@ -87,6 +88,7 @@ class TrainingTask(ABC, Generic[C, B]):
     local_batch_size: int
     model: nn.Module
     optimizer: torch.optim.Optimizer
+    interrupted: Callable[[], bool] = staticmethod(lambda: False)
     tensor_names: Sequence[str] | None = None
     forward: nn.Module
     last_loss: Tensor
@@ -178,6 +180,8 @@ class TrainingTask(ABC, Generic[C, B]):
         self.forward.train()
         for _ in range(self.iterations, math.ceil(mark.count / batch_size)):
             self.train_step(self._batches)
+            if self.interrupted():
+                break
         return Progress(samples=self.iterations * batch_size)
 
     def samples_taken(self) -> SamplesTaken:

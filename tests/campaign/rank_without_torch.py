@@ -1,7 +1,8 @@
 """A rank that runs the real harness over a fake task: `PLAN.json INDEX BEHAVIOUR`.
 
 BEHAVIOUR is what happens in the middle of the run: `converge`, `miss` the target, get `killed`, `hang`, `raise`,
-`vanish` before anything is logged; `killed_once` dies behind its third evaluation unless it was started again;
+`vanish` before anything is logged; `killed_once` dies behind its third evaluation unless it was started again, where
+`warned_once` is warned of its end, `waits_once` waits for that, and `hangs_once` does not end by itself;
 `forbidden` logs a value that the rules forbid, waits until a file `seen` in its ranks folder says that it was noticed,
 and converges.
 """
@@ -16,8 +17,9 @@ from datetime import datetime
 from pathlib import Path
 
 from tests.run.fakes import CountingClock, FakeTask, OneRank
-from train_bench.core import files
+from train_bench.core import files, preemption
 from train_bench.core.job import PLAN_DIGEST, plan_digest, read_job
+from train_bench.errors import Preempted
 from train_bench.logs.log import read
 from train_bench.run import system
 from train_bench.run.checkpoints import Checkpoints
@@ -28,7 +30,7 @@ from train_bench.run.timed_run import timed_run
 class Misbehaving(FakeTask):
     def __init__(self, qualities, behaviour, clock, job):
         super().__init__(qualities, clock, train_samples=job.config["train_samples"])
-        self.behaviour = behaviour
+        self.behaviour, self.job = behaviour, job
         self.seen = job.ranks_folder / "seen"
         first, second = (zlib.crc32(f"{job.folder} {number}".encode()) % 400 for number in (1, 2))
         # no two campaigns have the same durations; together their runs are as long
@@ -41,6 +43,12 @@ class Misbehaving(FakeTask):
         self.clock.pass_ms(self.later_ms.get(self.evaluations, 0))
         if self.behaviour == "killed" or (self.behaviour == "killed_once" and self.evaluations == 3):
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.evaluations == 3 and self.behaviour == "warned_once":
+            preemption.warn(self.job, "SIGTERM on n1")
+        while self.evaluations == 3 and self.behaviour.endswith("s_once"):
+            if self.behaviour == "waits_once" and preemption.warning(self.job) is not None:
+                break
+            time.sleep(0.02)
         if self.behaviour == "raise":
             raise RuntimeError("the loss is not what it was")
         while self.behaviour == "forbidden" and not self.seen.exists():
@@ -79,11 +87,14 @@ def main():
         qualities = [0.5] * len(job.schedule.points())
     checkpoints = None if job.checkpoint_seconds is None else Checkpoints(job, OneRank())
     if checkpoints is not None and checkpoints.failed_ms:
-        behaviour = behaviour.replace("killed_once", "converge")
+        behaviour = "converge" if behaviour.endswith("_once") else behaviour
         clock.pass_ms(int(last_ms(job.partial_log) - begin))
     log = Log(job.partial_log, lambda: int(begin) + clock())
     task = Misbehaving(qualities, behaviour, clock, job)
-    timed_run(task, job, OneRank(), log, checkpoints=checkpoints)
+    try:
+        timed_run(task, job, OneRank(), log, checkpoints=checkpoints)
+    except Preempted as end:
+        files.write_json(job.ranks_folder / "rank_0.json", {"state": "preempted", "error": str(end)})
     log.close()
 
 

@@ -12,7 +12,7 @@ from train_bench.campaign import failures, hosts, join
 from train_bench.campaign.hosts import HostsFile
 from train_bench.campaign.opened import Campaign
 from train_bench.core import host_clocks
-from train_bench.errors import HostInterrupted, LogError
+from train_bench.errors import LogError, Resumable
 from train_bench.launcher import Death
 
 KILLED = Death(rank=3, how="killed by SIGKILL")
@@ -52,8 +52,10 @@ def test_the_others_are_told_when_a_run_and_when_the_campaign_is_over(planned):
 
 def test_what_another_host_saw_of_a_failed_run_reaches_host_0(planned):
     first = HostsFile(planned.folder, others=2)
-    hosts.report(planned, 1, [])
-    hosts.report(planned, 2, [KILLED])
+    first.run_starts(planned)
+    launch = hosts.said(planned.folder)["launch"]
+    hosts.report(planned, 1, [], launch)
+    hosts.report(planned, 2, [KILLED], launch)
     assert first.run_over(planned, failed=True) == (KILLED,)
 
 
@@ -61,7 +63,11 @@ def test_host_0_ends_a_run_that_failed_elsewhere_if_it_does_not_end_by_itself(pl
     first = HostsFile(planned.folder, others=1)
     first.run_starts(planned)
     assert first.tick() is None
-    hosts.report(planned, 1, [KILLED])
+    hosts.report(planned, 1, [KILLED], "the start before")
+    monkeypatch.setattr(hosts, "OWN_END_SECONDS", 0.0)
+    assert [first.tick(), first.tick()] == [None, None], "the end of another start is none of this one"
+    monkeypatch.undo()
+    hosts.report(planned, 1, [KILLED], hosts.said(planned.folder)["launch"])
     assert first.tick() is None, "our own processes have time to say why"
     monkeypatch.setattr(hosts, "OWN_END_SECONDS", 0.0)
     assert first.tick() == "rank 3 killed by SIGKILL"
@@ -108,9 +114,7 @@ def test_an_interruption_of_another_host_interrupts_the_campaign_and_fails_no_ru
     monkeypatch.setattr(HostsFile, "run_over", lambda *of, **named: (KILLED, hosts.interruption(1)))
     said = []
     monkeypatch.setattr(HostsFile, "_write", lambda self, content: said.append(content))
-    with pytest.raises(
-        HostInterrupted, match=r"Host 1 was interrupted\. Interrupted; 0 of 5 runs are finished"
-    ):
+    with pytest.raises(Resumable, match=r"Host 1 was interrupted\. Interrupted; 0 of 5 runs are finished"):
         run_all(begun, FakeLauncher(run_0="killed"), Diary(), retry_failed=False)
     assert said[-1] == {"state": "over", "interrupted": True}
     folder = begun.jobs[0].folder
@@ -132,6 +136,6 @@ def test_the_other_hosts_of_an_interrupted_campaign_say_so_by_their_exit_code(be
     if not interrupted:
         assert join._next(begun.jobs[0], {"done"}, None) is None
         return
-    with pytest.raises(HostInterrupted) as raised:
+    with pytest.raises(Resumable) as raised:
         join._next(begun.jobs[0], {"done"}, None)
     assert raised.value.exit_code == 75

@@ -2,18 +2,20 @@
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from tests.fake_campaigns import Diary, FakeLauncher, begin, judged, make, run_all
 from tests.selection import others_in_full
-from train_bench.campaign import data
+from train_bench.campaign import data, runner
 from train_bench.campaign.opened import Campaign
 from train_bench.campaign.status import restarts_of
-from train_bench.errors import LaunchError
+from train_bench.errors import LaunchError, Resumable
 from train_bench.report import score_table
 
 
@@ -52,6 +54,65 @@ def test_a_run_whose_processes_die_is_started_again_and_converges_as_if_they_had
     assert not (folder / "checkpoints" / "run_0").exists()
     assert (folder / "ranks" / "run_0_1").is_dir() and (folder / "ranks" / "run_0").is_dir()
     assert len(list((folder / "attempts").iterdir())) == 1
+
+
+def interrupted(folder, behaviour, *words):
+    """A campaign that is asked to end behind the third evaluation of its run, and where its log ends then."""
+
+    def at_event():
+        if watcher.events.count("eval_start") == 3:
+            raise KeyboardInterrupt
+
+    plan, watcher = begun(folder, "checkpoint_seconds=0", *words), Diary(at_event)
+    with pytest.raises(
+        Resumable, match="0 of 1 runs are finished and stay, and one goes on from its checkpoint"
+    ):
+        run(plan, FakeLauncher(run_0=behaviour), watcher=watcher)
+    return plan, plan.jobs[0].partial_log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "grace", "how", "kept"),
+    [
+        ("waits_once", 120, f"preempted (a signal to the campaign on {platform.node()})", 3),
+        ("hangs_once", 0, f"preempted (a signal to the campaign on {platform.node()})", 2),
+    ],
+)
+def test_a_campaign_that_is_asked_to_end_goes_on_where_its_ranks_left_within_the_grace(
+    tmp_path, behaviour, grace, how, kept
+):
+    whole = run(begun(tmp_path / "whole"), FakeLauncher())
+    plan, before = interrupted(tmp_path, behaviour, f"grace_seconds={grace}")
+    said = []
+    events = run(plan, FakeLauncher(run_0=behaviour), said)
+    assert said == [f"run 1: {how}; going on from its checkpoint (start 2)"]
+    assert plan.jobs[0].result_file.read_text().startswith(before)
+    (restored,) = (event["value"] for event in events if event["key"] == "run_restored")
+    assert restored["evaluations"] == kept
+    assert qualities(events) == qualities(whole)
+    assert [event["key"] for event in events].count("run_start") == 1
+    attempts = [json.loads(path.read_text()) for path in sorted((plan.jobs[0].folder / "attempts").iterdir())]
+    assert [(one["outcome"], one.get("continues")) for one in attempts] == [
+        ("interrupted", None),
+        ("finished", True),
+    ]
+    assert not (plan.jobs[0].folder / "failed").exists()
+    assert "restarts" in [one.check for one in judged(plan).verdicts[0].findings if one.grade == "breaks"]
+
+
+def test_ranks_that_are_warned_start_again_where_no_batch_system_ends_them(tmp_path):
+    plan, said = begun(tmp_path, "checkpoint_seconds=0"), []
+    events = run(plan, FakeLauncher(run_0="warned_once"), said)
+    assert said == ["run 1: preempted (SIGTERM on n1); restarting (start 2)"]
+    assert qualities(events) == [0.5] * 5 + [0.999]
+
+
+def test_in_a_batch_job_ranks_that_are_warned_end_the_campaign(tmp_path):
+    plan = begun(tmp_path, "checkpoint_seconds=0")
+    campaign = replace(Campaign.of(plan), launcher=FakeLauncher(run_0="warned_once"), queue=object())
+    with pytest.raises(Resumable) as ended:
+        list(runner.run_each(campaign, Diary(), retry_failed=False))
+    assert ended.value.exit_code == 75
 
 
 def test_a_run_that_dies_twice_without_a_checkpoint_between_has_failed(tmp_path):

@@ -136,14 +136,15 @@ def test_apptainer_starts_each_rank_in_its_image_with_gpus_unless_it_needs_none(
     assert on_cpu[5:] == ("apptainer", "exec", *mounted, *RANK[1:])
 
 
-def carried_out(tmp_path, monkeypatch, **options):
+def carried_out(tmp_path, monkeypatch, *, checkpoint_seconds=None, **options):
     """A batch script that a shell carries out, with `srun` as a program that says and does what it is given, and
     the campaign as one that the signal of Slurm ends."""
     (tmp_path / "srun").write_text('#!/bin/sh\nwhile [ "$1" != sh ]; do shift; done\nexec "$@"\n')
     (tmp_path / "run").write_text("#!/bin/sh\ntrap 'echo ended; exit 1' TERM\necho run\n. ./go\n")
     for name in ("srun", "run"):
         (tmp_path / name).chmod(0o755)
-    launch = Batch(Config(**options)).submission(jobs(2), (str(tmp_path / "run"),))
+    planned = jobs(2, checkpoint_seconds=checkpoint_seconds)
+    launch = Batch(Config(**options)).submission(planned, (str(tmp_path / "run"),))
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     return subprocess.Popen(
         ["bash", "-c", *launch.files.values()], cwd=tmp_path, stdout=subprocess.PIPE, text=True
@@ -171,6 +172,51 @@ def test_a_job_that_slurm_ends_ends_its_runs_and_leaves_its_nodes_clean(tmp_path
     assert job.stdout.readline() == "run\n"
     job.terminate()
     assert (job.communicate()[0], job.returncode) == ("ended\nremoved\n", 1)
+
+
+@pytest.mark.parametrize(
+    ("codes", "state", "did"),
+    [
+        ([75, 0], "RUNNING", "requeue 12"),
+        ([75, 1], "RUNNING", "requeue 12"),
+        ([1, 75], "RUNNING", "requeue 12"),
+        ([1, 0], "RUNNING", None),
+        ([75, 75], "COMPLETING", None),
+    ],
+)
+def test_a_job_whose_runs_can_go_on_is_requeued_unless_it_was_cancelled(
+    tmp_path, monkeypatch, codes, state, did
+):
+    (tmp_path / "go").write_text(
+        f'case "$1" in *1*) exit {codes[1]};; *) sleep 0.2; exit {codes[0]};; esac\n'
+    )
+    for name, line in (("squeue", f"echo {state}"), ("scontrol", 'echo "$*"')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    done = carried_out(tmp_path, monkeypatch, checkpoint_seconds=5.0, parallel=2)
+    assert done.communicate()[0].split("\n")[2:] == [*([did] if did else []), ""]
+    assert done.returncode == max(code for code in codes if 75 not in codes or code == 75)
+
+
+@pytest.mark.parametrize(("grace", "said"), [(30, "30"), (120, "120"), (0.5, "1")])
+def test_a_job_with_checkpoints_is_warned_before_its_end_and_may_be_requeued(grace, said):
+    planned = jobs(1, checkpoint_seconds=5.0, grace_seconds=grace)
+    (text,) = Batch(Config(exclude="n[3-4]")).submission(planned, RUN).files.values()
+    wanted = ("--requeue", "--open-mode=append", f"--signal=B:TERM@{said}", "--exclude=n[3-4]")
+    assert all(f"#SBATCH {option}\n" in text for option in wanted)
+    assert "--no-requeue" not in text
+
+
+@pytest.mark.parametrize(("code", "did"), [(1, ["--state=PENDING 7"]), (0, [])])
+def test_a_task_of_an_array_whose_run_fails_keeps_the_others_from_beginning(tmp_path, monkeypatch, code, did):
+    (tmp_path / "go").write_text(f"exit {code}\n")
+    (tmp_path / "scancel").write_text('#!/bin/sh\necho "$*"\n')
+    (tmp_path / "scancel").chmod(0o755)
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "7")
+    done = carried_out(tmp_path, monkeypatch, array=True)
+    assert done.communicate()[0].split("\n") == ["run", *did, ""]
+    assert done.returncode == code
 
 
 def test_torchrun_gets_one_agent_per_node_with_the_processors_of_all_its_ranks():

@@ -68,18 +68,28 @@ def test_faults_are_in_the_plan_with_checkpoints(text):
         (["inject_faults='kill it every 9 s'", "checkpoint_seconds=1"], "write inject_faults="),
         (
             ["inject_faults='kill rank 1 every 9 s'", "checkpoint_seconds=1"],
-            "names rank 1; the run has ranks 0 to 0",
+            "names rank 1; the host that injects faults has ranks 0 to 0",
         ),
+        (
+            [
+                "inject_faults='kill rank 2 every 9 s'",
+                "checkpoint_seconds=1",
+                "launcher=slurm",
+                "launcher.nodes=2",
+                "launcher.nproc_per_node=2",
+            ],
+            "has ranks 0 to 1",
+        ),
+        (["checkpoint_seconds=1", "grace_seconds=-1"], "grace_seconds is -1"),
         (["checkpoint_seconds=-1"], "checkpoint_seconds is -1"),
         (["checkpoint_seconds=1", "command='true'"], "are for references"),
-        (["checkpoint_seconds=1", "launcher=slurm"], "inline and torchrun; launcher=slurm on 1 host"),
-        (
-            ["checkpoint_seconds=1", "launcher=torchrun", "launcher.nodes=2", "launcher.master_addr=a"],
-            "2 host",
-        ),
         (
             ["checkpoint_seconds=1", "launcher=deepspeed", "launcher.zero_stage=1"],
             r"launcher.zero_stage=1 cannot continue from a checkpoint, .* shard .*; leave it out, or checkpoint_s",
+        ),
+        (
+            ["checkpoint_seconds=1", "launcher=slurm", "launcher.starter=horovod"],
+            "horovod was not tried with starts from checkpoints; leave it out, or checkpoint_s",
         ),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from types import SimpleNamespace
 from typing import Any
 
@@ -55,6 +57,25 @@ class Doubled:
 
     def __getitem__(self, item: Any) -> Any:
         return [2 * each for each in item] if isinstance(item, list) else 2 * item
+
+
+class Process(Doubled):
+    """Each sample is the number of the process that made it."""
+
+    def __getitem__(self, item: Any) -> Any:
+        return os.getpid()
+
+
+def test_a_loader_process_outlives_the_warning_of_a_host() -> None:
+    loader = loading.loader(
+        Process(), SimpleNamespace(workers=1, prefetch=2), torch.device("cpu"), [[0]] * 20, collate=list
+    )
+    made = iter(loader)
+    (first,) = next(made)
+    assert first != os.getpid()
+    os.kill(first, signal.SIGTERM)
+    os.kill(first, signal.SIGUSR1)
+    assert list(made) == [[first]] * 19
 
 
 @pytest.mark.parametrize("workers", [0, 2])

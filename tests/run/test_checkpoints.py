@@ -7,7 +7,11 @@ import pytest
 
 from tests.run.fakes import CountingClock, FakeTask, OneRank, TracedLog, TracedRanks, job
 from tests.run.test_timed_run import keys, lines, only
-from train_bench.core import files
+from train_bench.core import files, preemption
+from train_bench.errors import Preempted
+from train_bench.logs.log import read
+from train_bench.logs.restarts import restarts_of, without_lost_work
+from train_bench.progress import Progress
 from train_bench.run.checkpoints import Checkpoints
 from train_bench.run.events import Log
 from train_bench.run.timed_run import timed_run
@@ -109,6 +113,58 @@ def test_checkpoints_are_written_so_many_seconds_apart_and_lie_on_the_clock(tmp_
     assert latest["evaluations"] == 2
 
 
+class Stepwise(FakeTask):
+    """Trains a tenth of a block in a step, is asked between steps, and warned in the second block."""
+
+    def __init__(self, qualities, warn=lambda: None, **options):
+        super().__init__(qualities, **options)
+        self.interrupted = lambda: False
+        self.warn, self.seconds = warn, 0.0
+
+    def train_until(self, mark):
+        while self.trained < mark.count:
+            self.trained += 10
+            self.seconds += 0.5
+            if self.trained == 150:
+                self.warn()
+            if self.interrupted():
+                break
+        self._note(f"trained {self.trained}")
+        return Progress(samples=self.trained)
+
+
+def test_a_warned_run_leaves_within_its_block_and_goes_on_from_there(tmp_path):
+    planned = job(tmp_path)
+    planned.ranks_folder.mkdir(parents=True)
+    first = Stepwise(QUALITIES, lambda: preemption.warn(planned, "SIGTERM on n1"))
+    with pytest.raises(Preempted, match="SIGTERM on n1"):
+        start(tmp_path, first, seconds=1e9, clock=lambda: first.seconds)
+    assert first.diary[-2:] == ["trained 150", "save"]
+    left = lines(tmp_path)[-1]
+    assert left["key"] == "checkpoint_stop"
+    died(tmp_path, {"time_ms": left["time_ms"], "deaths": "preempted", "planted": None})
+    planned.ranks_folder.rename(tmp_path / "ranks" / "of the start before")
+    second = Stepwise([], clock=first.clock)
+    assert start(tmp_path, second, seconds=1e9) == "success"
+    assert second.diary[:4] == ["build", "load", "open_data", "trained 200"]
+    told = lines(tmp_path)
+    assert only(told, "run_restored")[0]["value"] == {"evaluations": 1, "samples": 150}
+    kept = without_lost_work(read(tmp_path / "result.txt"))
+    assert [event.value for event in kept.events.of("eval_accuracy")] == QUALITIES
+    assert len([*kept.events.of("block_start")]) == len(QUALITIES)
+    assert restarts_of(kept).lost_seconds == 0
+
+
+def test_a_run_that_is_warned_in_an_evaluation_leaves_behind_it(tmp_path):
+    planned = job(tmp_path)
+    planned.ranks_folder.mkdir(parents=True)
+    preemption.warn(planned, "SIGTERM on n1")
+    task = FakeTask(QUALITIES)
+    with pytest.raises(Preempted):
+        start(tmp_path, task, seconds=1e9)
+    assert task.diary[-3:] == ["train_until 100", "evaluate", "save"]
+
+
 def test_the_log_of_a_start_that_fails_stays_open(tmp_path):
     with pytest.raises(ValueError, match="evaluate"):
         start(tmp_path, FakeTask(QUALITIES, CountingClock(), fail_in="evaluate"))
@@ -132,7 +188,7 @@ def test_rank_0_decides_on_every_rank_whether_a_checkpoint_is_due(
     checkpoints.begin(log)
     now[0] = own_seconds
     del trace[:]
-    ranks.first = [due_on_rank_0]
+    ranks.first = [(due_on_rank_0, None)]
     checkpoints.save_if_due(task, log, planned.schedule.marks()[0], 100)
     assert trace[0] == "from rank 0"
     assert ("save" in trace) is ("barrier" in trace) is saved

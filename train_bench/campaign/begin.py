@@ -35,9 +35,15 @@ def new_or_resumed(
 
 def resume(request: Request, folder: Path, warn: Callable[[str], None]) -> Campaign:
     """The campaign in `folder`, which is resumed; warns if the software differs from its plan."""
-    request.refuse_other_overrides()
     campaign = Campaign.open(folder)
+    config = campaign.launcher_config
+    changes = request.refuse_other_overrides(config.name, config.ON_RESUME)
     command_trust.refuse(campaign, trusted=request.config.trust)
+    if changes:
+        campaign = Campaign.of(campaign.plan, changes)
+        reason = campaign.launcher.refuse(campaign.benchmark)
+        if reason is not None:
+            raise RequestError(reason)
     plan, job, rules = campaign.plan, campaign.first, campaign.rules
     changed = differences(campaign.content, ran_with(plan.reference, rules.digest, job.command, job.python))
     if changed:

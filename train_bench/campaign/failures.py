@@ -17,6 +17,9 @@ from train_bench.plan.process import Ended
 STALLED = "stall_limit_seconds"
 """Word in the sentence of a rank whose watchdog has ended it."""
 
+PREEMPTED = "preempted"
+"""First word of the end of ranks that were warned and left behind a checkpoint; their state."""
+
 BY_BUDGET = "ended_by_budget"
 """Key of `exit.json` in a run that its budget has ended."""
 
@@ -38,6 +41,8 @@ def deaths(
         return (Death(rank=None, how=ended.reason), *own, *of_ranks, *_stall(job, of_ranks))
     if whole and (ended.exit_code == 0 or _all_finished(job)):
         return ()
+    if (preempted := _preempted(job)) is not None:
+        return (preempted,)
     reported = (*launcher.deaths(ended.exit_code, ended.stderr), *elsewhere)
     killed = tuple(dict.fromkeys(death for death in reported if death.how.startswith("killed by")))
     beyond = tuple(death for death in elsewhere if death.rank is None)
@@ -55,6 +60,15 @@ def _stall(job: Job, of_ranks: Sequence[Death]) -> tuple[Death, ...]:
         return ()
     said = stalled_collective.sentence(job)
     return () if said is None else (Death(rank=None, how=said),)
+
+
+def _preempted(job: Job) -> Death | None:
+    """End of ranks that left behind a checkpoint. One that says so has written its own with all others."""
+    for path in job.ranks_folder.glob("rank_*.json"):
+        state = state_of(path)
+        if state.get("state") == PREEMPTED:
+            return Death(rank=None, how=f"{PREEMPTED} ({state.get('error')})")
+    return None
 
 
 def pending(jobs: Sequence[Job], *, retry_failed: bool) -> tuple[Job, ...]:

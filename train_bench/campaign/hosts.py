@@ -3,10 +3,11 @@ system that all of them share. Host 0 writes the current run; each other host re
 
 from __future__ import annotations
 
+import itertools
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,20 +45,31 @@ class HostsFile(Observer):
         self._others = others
         self._failed_since: float | None = None
         self._job: Job | None = None
+        self._launch: str | None = None
 
     def run_starts(self, job: Job) -> None:
         """Make the others start their part of `job`."""
-        self._failed_since, self._job = None, job
-        self._write({"state": "running", "run": job.index, "launch": uuid.uuid4().hex})
+        self._failed_since, self._job, self._launch = None, job, uuid.uuid4().hex
+        self._write({"state": "running", "run": job.index, "launch": self._launch})
 
     def run_over(self, job: Job, *, failed: bool) -> tuple[Death, ...]:
         """Make the others end the remains of their part. Returns the deaths that they report for a run that failed
         here."""
-        deadline = time.monotonic() + (REPORT_SECONDS if failed else 0.0)
-        while len(_reports_of(job)) < self._others and time.monotonic() < deadline:
-            time.sleep(POLL_SECONDS)
+        self._wait_for_reports(job, REPORT_SECONDS if failed else 0.0)
         self._write({"state": "between runs"})
-        return _deaths_elsewhere(job)
+        return self._deaths_elsewhere(job)
+
+    def wait_for_ends(self, job: Job) -> None:
+        """Wait until the others have ended their part of a run, before it is started again."""
+        self._wait_for_reports(job, OWN_END_SECONDS)
+
+    def _wait_for_reports(self, job: Job, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while len(_reports_of(job, self._launch)) < self._others and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+
+    def _deaths_elsewhere(self, job: Job) -> tuple[Death, ...]:
+        return tuple(itertools.chain.from_iterable(_reports_of(job, self._launch)))
 
     def campaign_over(self, *, interrupted: bool = False) -> None:
         """Make the others end."""
@@ -65,7 +77,7 @@ class HostsFile(Observer):
 
     def tick(self) -> str | None:
         """Failures of other hosts, once our own processes had time to detect them themselves."""
-        died = _deaths_elsewhere(self._job) if self._others and self._job is not None else ()
+        died = self._deaths_elsewhere(self._job) if self._others and self._job is not None else ()
         if not died:
             return None
         if self._failed_since is None:
@@ -94,9 +106,10 @@ def _names_a_run(content: Mapping[str, Any]) -> bool:
     return type(run) is int and run >= 0 and isinstance(content.get("launch"), str)
 
 
-def report(job: Job, host: int, died: Sequence[Death]) -> None:
-    """Report the end of the part of `host` to host 0; `died` is empty if it ended well."""
-    files.write_json(job.ranks_folder / "hosts" / f"{host}.json", [asdict(death) for death in died])
+def report(job: Job, host: int, died: Sequence[Death], launch: str | None) -> None:
+    """Report the end of the part of `host` of this `launch` to host 0; `died` is empty if it ended well."""
+    said = {"launch": launch, "deaths": [asdict(death) for death in died]}
+    files.write_json(job.ranks_folder / "hosts" / f"{host}.json", said)
 
 
 def interruption(host: int) -> Death:
@@ -109,17 +122,21 @@ def interruptions(died: Sequence[Death]) -> list[str]:
     return [death.how for death in died if death.rank is None and death.how.endswith(INTERRUPTED)]
 
 
-def _reports_of(job: Job) -> list[Path]:
-    """Reports of the other hosts. They have a folder of their own, which is quick to list on a remote file system."""
-    return sorted((job.ranks_folder / "hosts").glob("*.json"))
+def _reports_of(job: Job, launch: str | None) -> list[list[Death]]:
+    """Reports of the other hosts on a launch; one on the launch before may come late. They have a folder of their own,
+    which is quick to list on a remote file system."""
+    reports = (_reported(path) for path in sorted((job.ranks_folder / "hosts").glob("*.json")))
+    return [report.deaths for report in reports if report.launch == launch]
 
 
-def _deaths_elsewhere(job: Job) -> tuple[Death, ...]:
-    return tuple(death for path in _reports_of(job) for death in _reported(path))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Report:
+    launch: str | None
+    deaths: list[Death]
 
 
-def _reported(path: Path) -> tuple[Death, ...]:
+def _reported(path: Path) -> _Report:
     try:
-        return tuple(cattrs.structure(files.read_json(path), list[Death]))
-    except cattrs.BaseValidationError as error:
+        return cattrs.structure(files.read_json(path), _Report)
+    except (cattrs.BaseValidationError, TypeError) as error:
         raise LogError(f"{path} has no end state of its host.") from error

@@ -14,11 +14,11 @@ from typing import Any
 from train_bench.campaign import command_trust, data, hosts, lock, metering, refusals
 from train_bench.campaign.failures import deaths
 from train_bench.campaign.opened import Campaign
-from train_bench.core import files, host_clocks
+from train_bench.core import files, host_clocks, preemption
 from train_bench.core.address import refuse_address
 from train_bench.core.job import Job
 from train_bench.energy.meter import Meter
-from train_bench.errors import HostInterrupted, LaunchError, LogError, RequestError, UnknownName
+from train_bench.errors import LaunchError, LogError, RequestError, Resumable, UnknownName
 from train_bench.launcher import Death, Launcher, LauncherConfig
 from train_bench.observers.limits import RunWatchdog
 from train_bench.own_trainer import leftovers
@@ -161,7 +161,7 @@ def _next(job: Job, done: set[str], before: str | None) -> Mapping[str, Any] | N
             return said
         if said["state"] == "over" and done:
             if said.get("interrupted"):
-                raise HostInterrupted(
+                raise Resumable(
                     f"The campaign was interrupted. Continue with resume={job.folder} on host 0 and train-bench join "
                     "here."
                 )
@@ -184,16 +184,22 @@ def _carry_out(job: Job, launcher: Launcher, host: int, said: Mapping[str, Any])
         return "host 0 has ended the run" if over() else watchdog.tick()
 
     started = launcher.launch(job, process.rank_argv(job))
+
+    def interrupted() -> float:
+        return preemption.begin_grace(job, f"a signal to the campaign on host {host}, {platform.node()}")
+
     try:
-        ended = process.carry_out(started, job.ranks_folder, tick, name=f"launcher_{host}")
+        ended = process.carry_out(
+            started, job.ranks_folder, tick, name=f"launcher_{host}", interrupted=interrupted
+        )
     except KeyboardInterrupt:
-        hosts.report(job, host, [hosts.interruption(host)])
+        hosts.report(job, host, [hosts.interruption(host)], said["launch"])
         raise
     finally:
         leftovers.end(job)
     died = () if over() else deaths(job, launcher, ended, (), whole=True)
     died = tuple(_on(host, death) for death in died)
-    hosts.report(job, host, died)
+    hosts.report(job, host, died, said["launch"])
     return died
 
 

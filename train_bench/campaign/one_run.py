@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from train_bench.campaign import attempts
-from train_bench.campaign.failures import BY_BUDGET, deaths
+from train_bench.campaign.failures import BY_BUDGET, PREEMPTED, deaths
 from train_bench.campaign.follower import Follower
 from train_bench.campaign.hosts import HostsFile, Interruption, interruptions
 from train_bench.campaign.opened import Campaign
 from train_bench.core import files, rank_messages
 from train_bench.core.job import Job
 from train_bench.core.secret_filter import redacted
+from train_bench.errors import Preempted
 from train_bench.judge.live import LiveCheck
 from train_bench.launcher import Launcher
 from train_bench.logs.record import read_record
@@ -50,21 +51,28 @@ def carry_out(
     strict: bool,
 ) -> Ran:
     """Carry out one run and write its files. One that writes checkpoints is started again when its processes die, in
-    one log. `strict` ends it at an irreversible rule violation."""
-    shutil.rmtree(job.ranks_folder, ignore_errors=True)
+    one log, but in the job of a batch system that was warned of its end: `Preempted`. `strict` ends it at an
+    irreversible rule violation."""
+    continues = attempts.can_continue(job)
     restarts = _restarts(job)
+    if not continues:
+        shutil.rmtree(job.ranks_folder, ignore_errors=True)
     rules, launcher, clock = campaign.rules, campaign.launcher, ParentClock()
     seeds = {other.seed for other in campaign.jobs if other.index != job.index}
     check = LiveCheck(rules, job.result_file, seeds)
     violations = ViolationLimit(check, job, observers.finding, strict=strict)
-    log, budget = Follower(job.partial_log), BudgetGuard(job)
+    log, budget = Follower(job.partial_log), BudgetGuard(job, earlier_seconds=restarts.earlier_seconds)
     observers.run_started(job)
 
     def witnessed() -> dict[str, Any]:
-        return clock.as_json() | observation.read(job)
+        return (ParentClock() if continues else clock).as_json() | observation.read(job)
 
-    with attempts.attempt(job, rules.digest, witnessed) as died:
+    with attempts.attempt(job, rules.digest, witnessed, continues=continues) as died:
+        again = restarts.goes_on()
         while True:
+            if again is not None:
+                say(again)
+                violations.retire()
             rank_messages.make_token(job.ranks_folder)  # each start has a folder of its own
             watching = Observers([clock, observers, violations, budget, RunWatchdog(job), hosts, restarts])
             hosts.run_starts(job)
@@ -75,14 +83,16 @@ def carry_out(
             log.pass_on(watching)
             elsewhere = hosts.run_over(job, failed=ended.exit_code != 0)
             ended_by = deaths(job, launcher, ended, elsewhere, whole=log.whole)
+            if ended_by and job.checkpoint_seconds is not None:
+                hosts.wait_for_ends(job)
             interrupted = interruptions(elsewhere) if ended_by else []
             if interrupted:
                 raise Interruption(f"{interrupted[0].capitalize()}.")
+            if campaign.queue is not None and any(death.how.startswith(PREEMPTED) for death in ended_by):
+                raise Preempted
             again = None if violations.violation else restarts.again(ended_by)
             if again is None:
                 break
-            say(again)
-            violations.retire()
         died += [redacted(str(death)) for death in ended_by]
         exit_file = {"exit_code": ended.exit_code, "deaths": died, BY_BUDGET: by_budget}
         files.write_json(job.ranks_folder / "exit.json", exit_file)
@@ -110,7 +120,9 @@ def _launch(
 
     try:
         launch = launcher.launch(job, process.rank_argv(job))
-        return process.carry_out(launch, job.ranks_folder, tick, started=restarts.started)
+        return process.carry_out(
+            launch, job.ranks_folder, tick, started=restarts.started, interrupted=restarts.interrupted
+        )
     finally:
         leftovers.end(job)
 

@@ -11,7 +11,7 @@ from train_bench.campaign.hosts import HostsFile, Interruption
 from train_bench.campaign.opened import Campaign
 from train_bench.core.job import Job
 from train_bench.core.usual_cause import usual_cause
-from train_bench.errors import HostInterrupted, Interrupted, LaunchError
+from train_bench.errors import Interrupted, LaunchError, Resumable
 from train_bench.observers.observer import Observer
 
 
@@ -56,11 +56,12 @@ def run_each(
         except KeyboardInterrupt as error:
             interrupted = True
             finished = sum(job.result_file.exists() for job in campaign.jobs)
-            kind, said = (
-                (HostInterrupted, f"{error} ") if isinstance(error, Interruption) else (Interrupted, "")
-            )
+            behind = any(map(attempts.can_continue, campaign.jobs))
+            said = f"{error} " if isinstance(error, Interruption) else ""
+            kind = Resumable if said or behind else Interrupted
             raise kind(
-                f"{said}Interrupted; {finished} of {total} runs are finished and stay. Continue with: "
+                f"{said}Interrupted; {finished} of {total} runs are finished and stay"
+                f"{', and one goes on from its checkpoint' if behind else ''}. Continue with: "
                 f"train-bench run resume={campaign.folder}"
             ) from None
         finally:

@@ -126,6 +126,7 @@ class Job:
     program that drops the caches of a host, as typed; None: the rank does it, as root.
     `python` is the interpreter of the ranks; None is that of the launching process. `evaluator` is the program that
     measures the quality of what a `command` hands over, whose time is part of the result if it is `evaluator_on_clock`.
+    `grace_seconds` is how long before their end ranks that write checkpoints are warned of it.
     """
 
     benchmark: str
@@ -162,6 +163,7 @@ class Job:
     python: str | None = None
     evaluator: Command | None = None
     evaluator_on_clock: bool = True
+    grace_seconds: float = 30.0
 
     @property
     def rank_module(self) -> str:
@@ -198,6 +200,9 @@ class Job:
         """Checkpoints for restarts of this run, while it goes on."""
         return self.folder / "checkpoints" / f"run_{self.index}"
 
+
+CHECKPOINT = "latest.json"
+"""File of a run's folder of checkpoints that names the complete one."""
 
 LARGEST_SAMPLES_SIDE = 256
 """Largest number of images of a label, of their rows and of their columns, in the file of drawn samples."""

@@ -60,17 +60,20 @@ class RunWatchdog(Observer):
 
 class BudgetGuard(Observer):
     """Budget of a run: ends it when its clock has counted `max_minutes=`; measured here, so that the
-    clocks of other hosts do not matter."""
+    clocks of other hosts do not matter. `earlier_seconds` were on it before this process watched it."""
 
-    def __init__(self, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, job: Job, clock: Callable[[], float] = time.monotonic, *, earlier_seconds: float = 0.0
+    ) -> None:
         self.reason: str | None = None
+        self._earlier = earlier_seconds
         self._budget = budget.of(job)
         self._clock = clock
         self._started: float | None = None
 
     def event(self, event: Event) -> None:
         if event.key == "run_start" and self._started is None:
-            self._started = self._clock()
+            self._started = self._clock() - self._earlier
         elif event.key == "run_stop":
             self._budget = None
 

@@ -37,10 +37,23 @@ class Observer:
 
 
 class RestartPolicy(Observer):
-    """Restarts of one run after failures; here, none."""
+    """Restarts of one run after failures; here, none.
+
+    earlier_seconds  on the clock of the run when this process began to watch it
+    """
+
+    earlier_seconds = 0.0
+
+    def interrupted(self) -> float:
+        """This process is asked to end. Returns the seconds for which its ranks may go on; they have been told."""
+        return 0.0
 
     def started(self, launcher: int) -> None:
         """The process ID of the current launching process of the ranks."""
+
+    def goes_on(self) -> str | None:
+        """A sentence about a run that goes on behind the checkpoint of an earlier process; None if it begins."""
+        return None
 
     def again(self, deaths: Sequence[Death]) -> str | None:
         """Prepare another start of a run that ended by `deaths`. Returns a sentence about it; None if the run has

@@ -56,13 +56,15 @@ def carry_out(
     *,
     name: str = "launcher",
     started: Callable[[int], None] = lambda pid: None,
+    interrupted: Callable[[], float] = lambda: 0.0,
     cwd: Path | None = None,
 ) -> Ended:
     """Run `launch`, call `tick` a few times a second until it ends, or until `tick` returns a reason to end it. Its
     output goes to `<name>.stdout` and `<name>.stderr` in `folder`. `started` is called with its process number. It
     works in `cwd`, by default in the folder of this process.
 
-    No process of the launch outlives the wait; when this process is killed, the kernel ends them.
+    No process of the launch outlives the wait; when this process is killed, the kernel ends them. When it is asked to
+    end, `interrupted` gives the seconds for which the launch may go on.
     """
     for path, text in launch.files.items():
         files.write(path, text)
@@ -85,6 +87,10 @@ def carry_out(
         try:
             started(process.pid)
             reason = _wait(process, tick)
+        except KeyboardInterrupt:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(interrupted())
+            raise
         finally:
             _end(process)
     text = _tail(err)

@@ -233,10 +233,10 @@ def faults(asked: Asked) -> Iterator[str]:
             f"inject_faults={typed!r} needs checkpoints to start again from; set "
             f"checkpoint_seconds=30, or 0 for one after every evaluation."
         )
-    if planned.rank >= asked.options.launcher.world_size:
+    last = asked.options.launcher.nproc_per_node - 1
+    if planned.rank > last:
         yield (
-            f"inject_faults={typed!r} names rank {planned.rank}; the run has ranks 0 to "
-            f"{asked.options.launcher.world_size - 1}."
+            f"inject_faults={typed!r} names rank {planned.rank}; the host that injects faults has ranks 0 to {last}."
         )
 
 
@@ -254,12 +254,13 @@ def checkpoints(asked: Asked) -> Iterator[str]:
         )
     elif asked.reference_runs:
         yield "Reference runs are whole; leave out checkpoint_seconds= and inject_faults=."
-    elif not type(launcher).RESTARTS or launcher.nodes > 1:
+    elif not 0 <= asked.options.grace_seconds < math.inf:
+        yield f"grace_seconds is {asked.options.grace_seconds:g}; it has to be 0 or a number of seconds above it."
+    elif not type(launcher).RESTARTS:
         tried = [name for name in discover.launchers() if discover.launcher_config(name).RESTARTS]
         yield (
-            f"Starting again from checkpoints was tried on one host, with launcher={' and '.join(tried)}; "
-            f"launcher={launcher.name} on {launcher.nodes} host(s) was requested. Choose one of these, or leave out "
-            f"checkpoint_seconds= and inject_faults=."
+            f"Starts from checkpoints were tried with launcher={', '.join(tried)}; launcher={launcher.name} was "
+            "requested. Choose one of these, or leave out checkpoint_seconds= and inject_faults=."
         )
     elif launcher.cannot_continue is not None:
         yield f"{launcher.cannot_continue}; leave it out, or checkpoint_seconds= and inject_faults=."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from train_bench.errors import RequestError
@@ -30,11 +31,24 @@ class Request:
                 listed = f"{', '.join(others)} and {last}" if others else last
                 raise RequestError(f"{name}= is for {listed}; leave it out.")
 
-    def refuse_other_overrides(self) -> None:
-        """Raises `RequestError` where a resumed campaign is given what its plan holds."""
-        others = [word for word in self.overrides if word.partition("=")[0] not in ON_RESUME]
+    def refuse_other_overrides(
+        self, launcher: str | None = None, fields: Sequence[str] = ()
+    ) -> dict[str, str]:
+        """Raises `RequestError` where a resumed campaign is given what its plan holds. Returns the values of those
+        `fields` of its `launcher` that were given anew."""
+        words = [word.partition("=") for word in self.overrides]
+        changed = {
+            name: value for name, _, value in words if name in {f"launcher.{field}" for field in fields}
+        }
+        allowed = {*ON_RESUME, *changed}
+        others = [
+            name + equals + value
+            for name, equals, value in words
+            if name not in allowed and not (changed and (name, value) == ("launcher", launcher))
+        ]
         if others:
             raise RequestError(
                 f"A resumed campaign keeps its plan; leave out {', '.join(others)} or start another campaign. With "
                 f"resume= go {', '.join(name for name in ON_RESUME if name != 'resume')}."
             )
+        return {name.removeprefix("launcher."): value for name, value in changed.items()}

@@ -183,6 +183,12 @@ class RunConfig:
         "write a checkpoint after the first evaluation that ends so many seconds after the last one, on the clock; a "
         "run whose ranks die is started again from it, and then does not count in the closed division. Default: none",
     )
+    grace_seconds: float = option(
+        30.0,
+        "(checkpoint_seconds) time between a warning (SIGTERM, SIGUSR1) and the end of the ranks, for a checkpoint "
+        "after the step that they are in; launcher=slurm asks for the warning so long before",
+        in_jobs=True,
+    )
     inject_faults: str | None = option(
         None,
         "'kill rank 0 every 60 s', '... every 60 s on average seed 7' (exponentially distributed), or host or launcher "

@@ -31,7 +31,7 @@ from train_bench.core.job import (
     read_job,
 )
 from train_bench.core.parent_death import end_with_parent
-from train_bench.errors import TrainBenchError
+from train_bench.errors import Preempted, TrainBenchError
 from train_bench.parallel import Parallel
 from train_bench.run import flight_recorder, out_of_memory
 from train_bench.run.freed_memory import keep_freed_memory
@@ -41,6 +41,9 @@ from train_bench.task import BenchmarkConfig, Task
 
 if TYPE_CHECKING:
     from train_bench.run.checkpoints import Checkpoints
+
+WARNED_SECONDS = 10.0
+"""Time that a rank which was warned of its end waits in a collective: another may be dead already."""
 
 Work = Callable[[Job, Task, Parallel], None]
 """Work of a rank with a task that is not built yet, in place of a timed run."""
@@ -81,12 +84,16 @@ def main(work: Work | None = None) -> None:
         handshake(job, parallel)
         parallel = watchdog.of(parallel)
         watchdog.start()
+        if job.checkpoint_seconds is not None:
+            state.when_warned = lambda: watchdog.hurry(WARNED_SECONDS)
         cores.set_rank_cores(_rank_cores(job, parallel))
         torch.set_num_threads(threads_of(job))
         if work is None:
             _run(job, parallel, state)
         else:
             _do(work, job, parallel, state)
+    except Preempted as end:
+        state.write("preempted", str(end))
     except TrainBenchError as error:
         state.fail(str(error))
     except Exception as error:

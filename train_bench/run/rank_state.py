@@ -8,9 +8,11 @@ import platform
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+from train_bench.core import preemption
 from train_bench.core.job import Job
 from train_bench.core.signals import handle_ending
 from train_bench.run import flight_recorder
@@ -43,9 +45,14 @@ def arrive(job: Job) -> Path:
 
 
 class RankState:
-    """Current action of this rank, for post-mortems; its output goes to files from here on."""
+    """Current action of this rank, for post-mortems; its output goes to files from here on.
+
+    when_warned  called at the first signal that asks this process to end, which is then a warning for all ranks: they
+                 leave between two steps. None: it ends this process
+    """
 
     def __init__(self, job: Job, rank: int) -> None:
+        self.when_warned: Callable[[], None] | None = None
         self._job, self._rank = job, rank
         self._others = job.world_size > 1
         self._finished = False
@@ -88,6 +95,11 @@ class RankState:
         end_process(1)
 
     def _terminated(self, number: int, _frame: object) -> None:
+        when_warned, self.when_warned = self.when_warned, None
+        if when_warned is not None:
+            preemption.warn(self._job, f"{signal.Signals(number).name} on {platform.node()}")
+            when_warned()
+            return
         flight_recorder.dump(self._job, self._rank)
         self.write("terminated")
         os._exit(128 + number)

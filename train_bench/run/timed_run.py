@@ -63,9 +63,13 @@ def timed_run(
         facts = task.open_data()
         if checkpoints is None or checkpoints.begin(log):
             log.data(facts)
+        if checkpoints is not None:
+            checkpoints.stop_when_warned(task)
         samples = 0
         for mark in clock.blocks():
             progress = task.train_until(mark)
+            if checkpoints is not None and progress.samples < mark.count:
+                checkpoints.leave(task, log, mark, progress.samples)
             clock.eval_start(progress)
             clock.report(task.evaluate(), "evaluate()")
             samples = progress.samples

@@ -43,6 +43,10 @@ class RankWatchdog:
         self._over.set()
         self._thread.join()
 
+    def hurry(self, limit_seconds: float) -> None:
+        """Wait no longer than this from now on: the process is to end soon."""
+        self._limit = min(self._limit, limit_seconds)
+
     def of(self, parallel: Parallel) -> Parallel:
         """`parallel` with counted calls."""
         return cast(Parallel, _Counted(parallel, self))

@@ -8,4 +8,9 @@
 #SBATCH --array=0,1,2,3,4%3
 
 export PYTHONSAFEPATH=1
-exec python -m train_bench run resume=/shared/c "only=[$SLURM_ARRAY_TASK_ID]"
+trap 'kill -TERM $(jobs -p)' HUP TERM USR1 USR2
+python -m train_bench run resume=/shared/c "only=[$SLURM_ARRAY_TASK_ID]" & processes+=($!)
+code=0
+for process in "${processes[@]}"; do while kill -0 "$process" 2> /dev/null; do wait "$process"; done; wait "$process"; last=$?; [ $last = 0 ] || [ $code = 75 ] || code=$last; done
+if [ $code != 0 ] && [ $code != 75 ]; then scancel --state=PENDING "$SLURM_ARRAY_JOB_ID"; fi
+exit $code

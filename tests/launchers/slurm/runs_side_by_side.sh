@@ -10,8 +10,8 @@
 
 export PYTHONSAFEPATH=1
 trap 'kill -TERM $(jobs -p)' HUP TERM USR1 USR2
-TRAIN_BENCH_FIRST_NODE=0 python -m train_bench run resume=/shared/c 'only=[0,2,4]' &
-TRAIN_BENCH_FIRST_NODE=2 python -m train_bench run resume=/shared/c 'only=[1,3]' &
+TRAIN_BENCH_FIRST_NODE=0 python -m train_bench run resume=/shared/c 'only=[0,2,4]' & processes+=($!)
+TRAIN_BENCH_FIRST_NODE=2 python -m train_bench run resume=/shared/c 'only=[1,3]' & processes+=($!)
 code=0
-for process in $(jobs -p); do wait "$process" || code=1; while kill -0 "$process" 2> /dev/null; do wait "$process"; done; done
+for process in "${processes[@]}"; do while kill -0 "$process" 2> /dev/null; do wait "$process"; done; wait "$process"; last=$?; [ $last = 0 ] || [ $code = 75 ] || code=$last; done
 exit $code

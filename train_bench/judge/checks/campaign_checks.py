@@ -22,6 +22,8 @@ from train_bench.logs.record import RunRecord
 from train_bench.rules.ruleset import BenchmarkRules
 
 FINISHED, DIED, INTERRUPTED = "finished", "died", "interrupted"
+CONTINUES = "continues"
+"""Key of an attempt that goes on in the log of the one before it, behind a checkpoint."""
 """Outcomes of an attempt; None: killed together with its campaign."""
 
 BUDGET_MARK = "(max_minutes="

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from train_bench.judge.checks.campaign_checks import attempts_at, attempts_by_run
+from train_bench.judge.checks.campaign_checks import CONTINUES, attempts_at, attempts_by_run
 from train_bench.judge.checks.case import EntryCase
 from train_bench.judge.checks.observed import CLOCK_SECONDS, number
 from train_bench.judge.checks.planned import mapping
@@ -39,7 +39,8 @@ def check_attempt_times(case: EntryCase, record: RunRecord) -> Iterator[Finding]
     seen = number(attempts[-1].get(CLOCK_SECONDS))
     if seen is not None and (window[1] - window[0]) / 1000 > seen * (1 + SHARE) + SECONDS:
         return  # a log that is longer than the launching process saw costs its campaign time
-    started, ended = (_time_ms(attempts[-1].get(name)) for name in ("started", "ended"))
+    before = next((one for one in reversed(attempts) if one.get(CONTINUES) is not True), attempts[-1])
+    started, ended = _time_ms(before.get("started")), _time_ms(attempts[-1].get("ended"))
     if started is not None and ended is not None:
         length, attempt = (window[1] - window[0]) / 1000, (ended - started) / 1000
         if length > attempt * (1 + SHARE) + SECONDS:

@@ -42,7 +42,7 @@ Version = tuple[int, int]
 RELEASED, THIS = (0, 2), (0, 3)
 """Versions from which rows hold: the last release, and what follows it, which still carries its number."""
 
-NEW_IN_JOBS = frozenset({"python", "drop_caches_command"})
+NEW_IN_JOBS = frozenset({"python", "drop_caches_command", "grace_seconds"})
 """Keys that no release wrote for the jobs of a plan."""
 
 MOST_NAMES, LONGEST = 8, 20
