@@ -57,7 +57,8 @@ def carry_out(
     restarts = _restarts(job)
     if not continues:
         shutil.rmtree(job.ranks_folder, ignore_errors=True)
-    rules, launcher, clock = campaign.rules, campaign.launcher, ParentClock()
+    rules, launcher = campaign.rules, campaign.launcher
+    clock = ParentClock(earlier_seconds=restarts.earlier_seconds)
     seeds = {other.seed for other in campaign.jobs if other.index != job.index}
     check = LiveCheck(rules, job.result_file, seeds)
     violations = ViolationLimit(check, job, observers.finding, strict=strict)
@@ -65,7 +66,7 @@ def carry_out(
     observers.run_started(job)
 
     def witnessed() -> dict[str, Any]:
-        return (ParentClock() if continues else clock).as_json() | observation.read(job)
+        return clock.as_json() | observation.read(job)
 
     with attempts.attempt(job, rules.digest, witnessed, continues=continues) as died:
         again = restarts.goes_on()

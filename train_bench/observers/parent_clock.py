@@ -20,13 +20,17 @@ def suspended_seconds() -> float | None:
 
 class ParentClock(Observer):
     """Seconds from the first `run_start` to the last `run_stop` of a run, by the monotonic clock of this process, and
-    the time that the machine was suspended meanwhile, which that clock and the one of the log leave out."""
+    the time that the machine was suspended meanwhile, which that clock and the one of the log leave out. Of a run that
+    goes on in this process, `earlier_seconds` by the wall clock come before."""
 
     def __init__(
         self,
         clock: Callable[[], float] = time.monotonic,
         suspended: Callable[[], float | None] = suspended_seconds,
+        *,
+        earlier_seconds: float = 0.0,
     ) -> None:
+        self._earlier = earlier_seconds
         self._clock, self._suspended = clock, suspended
         self._started: float | None = None
         self._stopped: float | None = None
@@ -35,7 +39,7 @@ class ParentClock(Observer):
 
     def event(self, event: Event) -> None:
         if event.key == "run_start" and self._started is None:
-            self._started, self._before = self._clock(), self._suspended()
+            self._started, self._before = self._clock() - self._earlier, self._suspended()
         elif event.key == "run_stop":
             self._stopped, self._after = self._clock(), self._suspended()
 
