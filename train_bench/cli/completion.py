@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import get_type_hints
 
+from train_bench.cli.completion_cache import LINE, POINT
 from train_bench.plan import discover
 
+__all__ = ["FLAGS", "LINE", "POINT"]
+
 FLAGS = ("-sc", "--shell-completion")
-LINE, POINT = "COMP_LINE", "COMP_POINT"
-"""Environment variables of shells: what is typed, and where in it the cursor stands."""
 
 
 def verb_and_arguments(arguments: Sequence[str], verbs: Sequence[str]) -> tuple[str | None, list[str]]:

@@ -29,6 +29,11 @@ def main() -> NoReturn:
 
 
 def _carry_out(arguments: Sequence[str]) -> int:
+    if arguments[:1] in (["-sc"], ["--shell-completion"]) and "".join(arguments[1:2]).startswith("query="):
+        from train_bench.cli import completion_cache
+
+        print("\n".join(completion_cache.complete(arguments[1], lambda: _completions_of_line(arguments))))
+        return VALID
     from train_bench import __version__
     from train_bench.cli import completion
     from train_bench.cli.arguments import with_command
@@ -51,17 +56,23 @@ def _carry_out(arguments: Sequence[str]) -> int:
 
 
 def _complete(arguments: Sequence[str]) -> int:
+    """Print what a shell needs to complete lines of this program."""
     from train_bench.cli import completion
-    from train_bench.cli.verbs import COMPOSING, VERBS
+    from train_bench.cli.verbs import VERBS
+
+    verb, rest = completion.verb_and_arguments(arguments, VERBS)
+    return command(verb or "run")(rest)
+
+
+def _completions_of_line(arguments: Sequence[str]) -> list[str]:
+    """Completions of the last word of the line, which may be a verb."""
+    from train_bench.cli import completion
+    from train_bench.cli.verbs import VERBS
 
     verb, rest = completion.verb_and_arguments(arguments, VERBS)
     if verb is None:
-        print(" ".join(rest))
-    elif verb in VERBS and arguments[1].startswith("query="):
-        print("\n".join(_completions(verb, rest)))
-    elif verb in COMPOSING:
-        return command(verb)(rest)
-    return VALID
+        return rest
+    return _completions(verb, rest) if verb in VERBS else []
 
 
 def _completions(verb: str, arguments: Sequence[str]) -> list[str]:
