@@ -83,6 +83,11 @@ def test_results_are_chosen_compared_and_left_again(visit, tmp_path):
         assert page.locator("#entries tbody th").all_inner_texts() == ["a", "b", "c"]
 
 
+HIDDEN = """[...document.querySelectorAll('.scroll')].filter(
+    (box) => box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight).map((box) => box.ariaLabel)"""
+"""Boxes of a page that hide a part of what they hold."""
+
+
 def test_a_round_is_reviewed_and_its_rows_are_filtered(visit, tmp_path):
     for number, submitter in enumerate(("b<img src=x onerror=1>", *(f"org {number}" for number in range(8)))):
         entry = Entry(tmp_path / "round", submitter, number=number)
@@ -97,6 +102,9 @@ def test_a_round_is_reviewed_and_its_rows_are_filtered(visit, tmp_path):
         assert rows.count() == 1
         assert seen.page.locator("#entries-count").inner_text() == "1 of 9"
         assert seen.page.locator("img").count() == 0
+        for width in (390, 1280):
+            seen.page.set_viewport_size({"width": width, "height": 900})
+            assert seen.page.evaluate(HIDDEN) == [], "no cell is behind the edge of a box"
 
 
 def test_hostile_names_are_only_texts_on_all_pages(visit, tmp_path):
