@@ -51,6 +51,7 @@ class TorchParallel:
         self._optimizer: torch.optim.Optimizer | None = None
         self._local: set[int] = set()
         self._gradients_differ = False
+        self._keeps_casts = False
         self._meet()
 
     @property
@@ -119,9 +120,12 @@ class TorchParallel:
 
     @contextmanager
     def forward(self, *, last_microbatch: bool = True) -> Iterator[None]:
-        """Autocast, and DDP's reduction switched on for the last micro-batch alone."""
+        """Autocast, and DDP's reduction switched on for the last micro-batch alone. Weights are cast once for all
+        micro-batches of a step."""
         if isinstance(self._wrapped, DistributedDataParallel):
             self._wrapped.require_backward_grad_sync = last_microbatch
+        if not last_microbatch:
+            self._keep_casts(True)
         with self._autocast():
             yield
 
@@ -139,6 +143,7 @@ class TorchParallel:
         """Unscale, clip, update, zero. torch's fused optimizers skip a step on the device; for any other one the scaler
         waits until it knows of an overflow."""
         model, optimizer = self._both()
+        self._keep_casts(False)
         if clip_norm is not None:
             if self._gradients_differ:
                 raise RuntimeError(
@@ -230,6 +235,15 @@ class TorchParallel:
     def _autocast(self) -> AbstractContextManager[Any]:
         dtype = AUTOCAST.get(self.precision)
         return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype=dtype)
+
+    def _keep_casts(self, wanted: bool) -> None:
+        """Keep weights that autocast has cast beyond its context, or no longer. It forgets them at the end of the
+        outermost of nested contexts; one that only counts is around those of all micro-batches."""
+        if wanted and not self._keeps_casts:
+            torch.autocast_increment_nesting()
+        elif self._keeps_casts and not wanted and torch.autocast_decrement_nesting() == 0:
+            torch.clear_autocast_cache()
+        self._keeps_casts = wanted
 
     def _both(self) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
         if self._model is None or self._optimizer is None:

@@ -1,9 +1,11 @@
 """torch's data parallelism keeps the promises of `Parallel` alone; with two ranks, see `test_parallel.py`."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests import needs
 from tests.references.step_waits import OPTIMIZERS
@@ -150,6 +152,61 @@ def test_precision_decides_the_numerics_of_forward_and_inference(precision, dtyp
         outputs = wrapped(batch()[0])
         assert outputs.dtype is dtype
         assert not outputs.requires_grad
+
+
+def layer_and_optimizer():
+    torch.manual_seed(0)
+    model = torch.nn.Linear(5, 3)
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+class Casts(TorchDispatchMode):
+    """Counts the tensors that become bf16, by shape."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        if func.overloadpacket is torch.ops.aten._to_copy and made.dtype is torch.bfloat16:
+            self.found[tuple(made.shape)] += 1
+        return made
+
+
+def test_weights_are_cast_once_for_all_micro_batches_and_again_after_a_step():
+    """Gradients and weights are those of micro-batches that cast for themselves, bit by bit."""
+    weights = []
+    for together in (True, False):
+        parallel = alone(precision=Precision.bf16)
+        model, optimizer = layer_and_optimizer()
+        wrapped = parallel.wrap(model, optimizer)
+        for step in range(2):
+            with Casts() as casts:
+                for number in range(3):
+                    with parallel.forward(last_microbatch=number == 2 or not together):
+                        inputs = torch.full((4, model.in_features), 0.1 * (1 + number + step))
+                        parallel.backward(wrapped(inputs).float().square().mean())
+            assert casts.found[tuple(model.weight.shape)] == (1 if together else 3)
+            assert not torch.is_autocast_enabled("cpu")
+            parallel.step()
+        with parallel.inference():
+            weights.append([model.weight, model.bias, wrapped(inputs)])
+    assert all(torch.equal(one, other) for one, other in zip(*weights, strict=True))
+
+
+def test_casts_are_not_kept_beyond_a_step_that_no_last_micro_batch_came_before():
+    parallel = alone(precision=Precision.bf16)
+    model, optimizer = layer_and_optimizer()
+    wrapped = parallel.wrap(model, optimizer)
+    inputs = torch.ones(4, model.in_features)
+    with parallel.forward(last_microbatch=False):
+        parallel.backward(wrapped(inputs).float().square().mean())
+    parallel.step()
+    with parallel.inference():
+        found = wrapped(inputs)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False):
+        assert torch.equal(found, wrapped(inputs))
 
 
 def test_images_are_in_channels_last_but_for_fp32_on_a_gpu():
