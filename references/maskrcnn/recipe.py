@@ -9,7 +9,7 @@ from torch import nn
 
 from train_bench.errors import UnknownName
 from train_bench.references.maskrcnn.config import Config
-from train_bench.references.parts.optimizers import SGD
+from train_bench.references.parts.optimizers import SGD, one_pass
 
 BIAS_RATE = 2.0
 """Biases learn at twice the rate and are not decayed."""
@@ -30,7 +30,7 @@ def optimizer_of(model: nn.Module, config: Config) -> torch.optim.Optimizer:
         ],
         lr=0.0,
         momentum=config.momentum,
-        foreach=True,
+        **one_pass(model),
     )
 
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from train_bench.errors import RequestError
 from train_bench.references.minigo.config import Config
-from train_bench.references.parts.optimizers import SGD
+from train_bench.references.parts.optimizers import SGD, one_pass
 
 VALUE_WEIGHT = 0.5
 
@@ -53,7 +53,7 @@ def optimizer_of(model: nn.Module, config: Config) -> torch.optim.Optimizer:
         [{"params": decayed, "weight_decay": config.l2}, {"params": plain, "weight_decay": 0.0}],
         lr=0.0,
         momentum=config.momentum,
-        foreach=True,
+        **one_pass(model),
     )
 
 

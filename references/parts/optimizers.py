@@ -31,7 +31,13 @@ class SGD(Optimizer, torch.optim.SGD):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Torch's own step."""
+        """Torch's own step. Momentum of a fused one begins with zeros: torch takes memory as it is for it, and where
+        the first step is skipped for an overflow, the next one finds that."""
+        if not self.state:
+            for group in self.param_groups:
+                if group["fused"] and group["momentum"] and not group["dampening"]:
+                    for weight in group["params"]:
+                        self.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
         return inspect.unwrap(torch.optim.SGD.step)(self, closure)
 
 
@@ -90,6 +96,11 @@ class Adagrad(Optimizer, torch.optim.Adagrad):
 def _of_rows(rows: torch.Tensor, values: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     """Sparse tensor of a table's shape: `values` (n, d) in `rows` (1, n), distinct and ascending, else 0."""
     return torch.sparse_coo_tensor(rows, values, table.shape, check_invariants=False, is_coalesced=True)
+
+
+def one_pass(model: torch.nn.Module) -> dict[str, bool]:
+    """Settings of SGD for few kernels over the weights of `model`: one on a GPU, else one for each operation."""
+    return {"fused" if all(weight.is_cuda for weight in model.parameters()) else "foreach": True}
 
 
 def require_optimizer(name: str, known: Collection[str]) -> None:

@@ -11,7 +11,7 @@ from torch import nn
 from train_bench.errors import RequestError
 from train_bench.references.parts.lars import LARS
 from train_bench.references.parts.lr_schedules import PolynomialDecay
-from train_bench.references.parts.optimizers import SGD, require_optimizer
+from train_bench.references.parts.optimizers import SGD, one_pass, require_optimizer
 from train_bench.references.resnet.config import Config, Hyperparameters
 from train_bench.references.resnet.model import is_batch_norm
 
@@ -48,7 +48,7 @@ def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> torch.op
         [{"params": decayed, "weight_decay": decay}, {"params": plain, "weight_decay": 0.0}],
         lr=0.0,
         momentum=_given(hyperparameters.sgd_opt_momentum, "sgd_opt_momentum"),
-        foreach=True,
+        **one_pass(model),
     )
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from train_bench.errors import RequestError
-from train_bench.references.parts.optimizers import SGD
+from train_bench.references.parts.optimizers import SGD, one_pass
 from train_bench.references.ssd.config import Config, Hyperparameters
 
 MOMENTUM = 0.9
@@ -57,7 +57,7 @@ def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> torch.op
         lr=0.0,
         momentum=MOMENTUM,
         weight_decay=hyperparameters.opt_weight_decay,
-        foreach=True,
+        **one_pass(model),
     )
 
 

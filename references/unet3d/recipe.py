@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from train_bench.errors import RequestError
-from train_bench.references.parts.optimizers import SGD, require_optimizer
+from train_bench.references.parts.optimizers import SGD, one_pass, require_optimizer
 from train_bench.references.unet3d.config import Config, Hyperparameters
 
 OPTIMIZERS = ("sgd",)
@@ -49,7 +49,7 @@ def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> torch.op
         momentum=hyperparameters.opt_momentum,
         weight_decay=hyperparameters.opt_weight_decay,
         nesterov=hyperparameters.opt_momentum > 0,
-        foreach=True,
+        **one_pass(model),
     )
 
 

@@ -39,6 +39,7 @@ def of_reference(name: str, *overrides: str) -> Waits:
 
 OPTIMIZERS: dict[str, Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]] = {
     "SGD": lambda weights: SGD(weights, lr=0.1, momentum=0.9, foreach=True),
+    "SGD, fused": lambda weights: SGD(weights, lr=0.1, momentum=0.9, fused=True),
     "Adam, fused": lambda weights: Adam(weights, lr=0.1, fused=True),
     "AdamW, fused": lambda weights: AdamW(weights, lr=0.1, fused=True),
     "Adagrad": lambda weights: Adagrad(weights, lr=0.1),

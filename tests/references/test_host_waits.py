@@ -19,7 +19,7 @@ WAITING = {
 }
 """References whose step waits, and why."""
 
-SKIPPED_ON_THE_DEVICE = {"Adam, fused", "AdamW, fused"}
+SKIPPED_ON_THE_DEVICE = {"SGD, fused", "Adam, fused", "AdamW, fused"}
 """Optimizers that take an overflow of fp16 from the device; for others the scaler waits for it once."""
 
 Expression = Callable[[torch.Tensor], Any]

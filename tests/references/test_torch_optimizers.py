@@ -4,14 +4,16 @@ gradients load it."""
 from __future__ import annotations
 
 import copy
+import math
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from train_bench.references.parts.optimizers import SGD, Adam, AdamW
+from train_bench.references.parts.optimizers import SGD, Adam, AdamW, one_pass
 
 STEPS_WITHOUT_THE_COMPILER = """
 import sys
@@ -54,6 +56,7 @@ end_process()
         ((torch.optim.SGD, SGD), {"momentum": 0.9, "weight_decay": 0.01}),
         ((torch.optim.SGD, SGD), {"momentum": 0.9, "nesterov": True, "foreach": True}),
         ((torch.optim.SGD, SGD), {"momentum": 0.9, "foreach": False}),
+        ((torch.optim.SGD, SGD), {"momentum": 0.9, "weight_decay": 0.01, "fused": True}),
         ((torch.optim.Adam, Adam), {}),
         (
             (torch.optim.Adam, Adam),
@@ -88,6 +91,43 @@ def test_ours_are_those_of_torch_number_by_number(kinds: tuple[Any, Any], option
     states = [optimizer.state_dict() for optimizer in optimizers]
     torch.testing.assert_close(states[1], states[0], rtol=0.0, atol=0.0)
     assert seen == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_sgd_in_one_kernel_is_that_of_an_operation_at_a_time(nesterov: bool) -> None:
+    found = []
+    for settings in ({"foreach": True}, {"fused": True}):
+        generator = torch.Generator().manual_seed(5)
+        weight = torch.nn.Parameter(torch.randn(50, generator=generator))
+        optimizer = SGD([weight], lr=0.1, momentum=0.9, weight_decay=0.01, nesterov=nesterov, **settings)
+        for _ in range(5):
+            weight.grad = torch.randn(50, generator=generator)
+            optimizer.step()
+        found.append(weight.detach())
+    torch.testing.assert_close(*found, rtol=1e-6, atol=1e-7)
+
+
+def test_momentum_of_one_kernel_begins_with_zeros_where_the_first_step_overflows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch, "empty_like", lambda tensor: torch.full_like(tensor, 7.0))  # as memory may be
+    weight = torch.nn.Parameter(torch.zeros(2))
+    optimizer = SGD([weight], lr=0.5, momentum=0.9, fused=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    for gradient in (math.inf, 1.0):
+        weight.grad = scaler.scale(torch.full((2,), gradient))
+        scaler.step(optimizer)
+        scaler.update()
+    assert weight.tolist() == [-0.5, -0.5]
+
+
+def test_on_gpus_sgd_is_one_kernel() -> None:
+    def with_weights(*on_gpu: bool) -> Any:
+        weights = [SimpleNamespace(is_cuda=one) for one in on_gpu]
+        return SimpleNamespace(parameters=lambda: weights)
+
+    assert one_pass(with_weights(True, True)) == {"fused": True}
+    assert one_pass(with_weights(True, False)) == one_pass(torch.nn.Linear(1, 1)) == {"foreach": True}
 
 
 def test_a_step_leaves_no_gradient_of_its_own_and_evaluates_a_closure() -> None:
