@@ -1,10 +1,12 @@
 """Weights are kept behind the end of a run, and put back into another task; whatever goes wrong, the result stays."""
 
 import hashlib
+import json
 
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import load_file
 
 from tests.run.fakes import FakeTask, OneRank, job
 from tests.run.test_timed_run import keys, lines, only, run
@@ -90,6 +92,29 @@ def test_put_back_they_are_those_of_the_other_task_bit_by_bit(tmp_path):
     files, other = kept(tmp_path, KeepingTask(value=3.25)), KeepingTask()
     weights.put_back(other, files)
     assert torch.equal(other.held["tied"], torch.full((2, 3), 3.25))
+
+
+def test_tensors_of_all_types_are_aligned_and_read_by_the_library(tmp_path):
+    task = KeepingTask()
+    task.held = {
+        "a": torch.ones(3, dtype=torch.bfloat16),
+        "b": torch.arange(6, dtype=torch.float64).view(2, 3).t(),
+        "c": torch.tensor(True),
+        "d": torch.zeros(0, 4),
+    }
+    (path,) = kept(tmp_path, task)
+    content = path.read_bytes()
+    first = 8 + int.from_bytes(content[:8], "little")
+    places = {
+        name: one["data_offsets"][0]
+        for name, one in json.loads(content[8:first]).items()
+        if name != "__metadata__"
+    }
+    assert all((first + places[name]) % one.element_size() == 0 for name, one in task.held.items())
+    read = load_file(path)
+    assert all(
+        torch.equal(read[name], one) and read[name].dtype == one.dtype for name, one in task.held.items()
+    )
 
 
 def test_a_model_of_another_shape_or_with_more_layers_does_not_take_them(tmp_path):
