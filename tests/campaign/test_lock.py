@@ -139,8 +139,13 @@ def test_a_lock_that_is_a_link_into_another_place_is_refused(begun, tmp_path):
 class Queue:
     """A batch system whose only job is `how`."""
 
+    elsewhere = False
+
     def __init__(self, ended):
         self.ended = ended
+
+    def cancellation(self, number):
+        return f"scancel {number}"
 
     def queries(self, number):
         return (("echo", number),)
