@@ -14,6 +14,7 @@ from tests.needs import CORPUS
 from tests.sandbox import ROOT
 from train_bench.core.git import differing, revision
 from train_bench.errors import LogError, RequestError, UnknownName
+from train_bench.judge import locate
 from train_bench.judge.tree import judge_folder
 from train_bench.submission import description
 from train_bench.submission import package as packaging
@@ -231,6 +232,7 @@ def test_what_force_overruled_and_changes_travel_with_the_package_and_its_judgem
     ours, _ = packaging.opinions(folder, "mini-1.0", [NOWHERE])
     assert ours.refused
     assert f"Changed definition of the benchmark: {change}" in ours.message
+    assert {one.ruleset for one in locate.find(folder, None).locations} == {"mini-1.0"}
     assert "it ran from revision another, but the source here is abc" in ours.message
     (readme,) = folder.glob("benchmarks/*/implementations/*/README.md")
     assert "Packaged with --force despite: Changed definition" in readme.read_text()

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -332,17 +332,18 @@ def _location(folder: Path, files: tuple[Path, ...], ruleset_name: str | None, *
         parts = (*parts[:-2], parts[-1])
     submitted = len(parts) > 4 and parts[-3] == "results"
     plan = _plan(folder)
-    return Location(
+    location = Location(
         folder=folder,
         files=files,
         plan=plan,
-        ruleset=_ruleset(folder, ruleset_name, plan.get("ruleset")),
+        ruleset="",
         submitter=parts[-4] if submitted else None,
         system=parts[-2] if submitted else None,
         benchmark=parts[-1] if submitted else None,
         scaling=scaling,
         alone=alone,
     )
+    return replace(location, ruleset=_ruleset(location, ruleset_name, plan.get("ruleset")))
 
 
 def _plan(folder: Path) -> dict[str, Any]:
@@ -365,7 +366,9 @@ def _round_folders(folder: Path) -> list[str]:
     return [part for part in parts if ruleset.ROUND_NAME.fullmatch(part) and not part[0].isdigit()]
 
 
-def _ruleset(folder: Path, ruleset_name: str | None, planned: str | None) -> str:
+def _ruleset(location: Location, ruleset_name: str | None, planned: str | None) -> str:
+    """Round of an entry: that of its plan, the one that is asked for, that of a folder's name, that of `package`."""
+    folder = location.folder
     ruleset_name = ruleset.full_name(ruleset_name) if ruleset_name is not None else None
     if planned is not None:
         if ruleset_name not in (None, planned):
@@ -380,6 +383,9 @@ def _ruleset(folder: Path, ruleset_name: str | None, planned: str | None) -> str
     if named is not None:
         return named
     unknown = _round_folders(folder)
+    packaged = location.configuration.get("ruleset")
+    if not unknown and isinstance(packaged, str) and packaged in ruleset.names():
+        return packaged
     if unknown:
         raise RequestError(
             f"The folder {unknown[0]} names a round whose rules are not known (those of {ruleset.known_rounds()}); "
