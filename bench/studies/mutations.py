@@ -228,10 +228,17 @@ MUTATIONS = (
         tests=OF_HANDSHAKE,
     ),
     Mutation(
+        name="each rank decides after how many steps it polls again",
+        file="train_bench/run/step_poll.py",
+        text="self.warning, self._due = self._parallel.from_rank_zero((self.read_warning(), due))",
+        mutated="self.warning, self._due = self._parallel.from_rank_zero((self.read_warning(), due))[0], due",
+        tests=("tests/run/test_step_poll.py",),
+    ),
+    Mutation(
         name="each rank decides whether a checkpoint is due",
         file=CHECKPOINTS,
-        text="if not self._parallel.from_rank_zero(waited >= (self._job.checkpoint_seconds or 0.0)):",
-        mutated="if not waited >= (self._job.checkpoint_seconds or 0.0):",
+        text="is_due, self._poll.warning = self._parallel.from_rank_zero((is_due, self._poll.read_warning()))",
+        mutated="_, self._poll.warning = self._parallel.from_rank_zero((is_due, self._poll.read_warning()))",
         tests=OF_CHECKPOINTS,
     ),
     Mutation(

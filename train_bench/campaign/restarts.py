@@ -116,7 +116,10 @@ class Restarts(RestartPolicy):
             self.end()
             return None
         fault = self._plan.text if self._plan is not None and injected else None
-        return self._prepare("; ".join(map(str, deaths)), fault, self._injected_ms, "restarting")
+        failed_ms = self._injected_ms
+        if any(death.how.startswith(PREEMPTED) for death in deaths):  # its log ends with the checkpoint
+            failed_ms = ProgramLog.of(self._job.partial_log).last_ms
+        return self._prepare("; ".join(map(str, deaths)), fault, failed_ms, "restarting")
 
     def _prepare(self, how: str, fault: str | None, failed_ms: int | None, step: str) -> str:
         """Prepare the next start after a failure at that time, by default now; returns a sentence about it."""

@@ -71,7 +71,7 @@ class Checkpoints:
         self._evaluations += 1
         waited = self._clock() - self._since
         is_due = waited >= (self._job.checkpoint_seconds or 0.0)
-        is_due, self._poll.warning = self._parallel.from_rank_zero((is_due, self._poll.look()))
+        is_due, self._poll.warning = self._parallel.from_rank_zero((is_due, self._poll.read_warning()))
         if self._poll.warning is not None:
             self.leave(task, log, mark, samples)
         if is_due:

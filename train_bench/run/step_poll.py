@@ -30,7 +30,7 @@ class StepPoll:
         self._steps += 1
         return self.warning is not None or (self._steps >= self._due and self._poll())
 
-    def look(self) -> str | None:
+    def read_warning(self) -> str | None:
         """The warning as rank 0 sees it; None on other ranks."""
         return preemption.warning(self._job) if self._parallel.rank == 0 else None
 
@@ -38,6 +38,6 @@ class StepPoll:
         now = self._clock()
         pace = max(now - self._since, PERIOD_SECONDS / MOST_STEPS) / self._steps
         due = min(MOST_STEPS, max(1, int(PERIOD_SECONDS / pace)))
-        self.warning, self._due = self._parallel.from_rank_zero((self.look(), due))
+        self.warning, self._due = self._parallel.from_rank_zero((self.read_warning(), due))
         self._steps, self._since = 0, now
         return self.warning is not None
