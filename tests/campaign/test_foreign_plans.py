@@ -166,7 +166,7 @@ def test_every_option_that_names_a_program_needs_trust(begun, monkeypatch, name)
     """Those to come among them."""
 
     def name_a_program(plan):
-        value = {"argv": ["nc", "evil"], "cwd": "/"} if name == "command" else "nc evil"
+        value = {"argv": ["nc", "evil"], "cwd": "/"} if name in ("command", "evaluator") else "nc evil"
         plan["shared" if TRAITS[name].in_jobs else "request"][name] = value
         plan["request"]["energy"] = "auto"
 

@@ -87,7 +87,7 @@ def test_a_program_that_reports_its_own_quality_is_refused(secret):
     ("words", "sentence"),
     [
         (["evaluator=true {handed}"], "a reference evaluates itself"),
-        (["command=true", "evaluator_on_clock=false"], "evaluator_on_clock=false is for an evaluator="),
+        (["command=true", "evaluator_off_clock=true"], "evaluator_off_clock=true is for an evaluator="),
         (["command=true", "evaluator=cat . {handed}"], "which the program works in or runs"),
         (
             ["command=true", "evaluator=cat {seed} {hand}"],

@@ -22,7 +22,7 @@ CONTENT = "content of "
 """Beginning of the name of a file of the user's program; compared where both have the file."""
 
 HARDWARE = ("host", "processor", "cores", "memory", "accelerators", "operating_system", "kernel", "cuda")
-OPTIONS = ("drop_caches", "deterministic", "checkpoint_seconds", "faults", "stop_when", "evaluator_on_clock")
+OPTIONS = ("drop_caches", "deterministic", "checkpoint_seconds", "faults", "stop_when", "evaluator_off_clock")
 OF_REQUEST = ("tracking", "energy", "energy_command")
 REPEATED = ("name", "benchmark", "reference", "ruleset", "nodes")
 """Options of a launcher or of a benchmark that plans have by another name."""

@@ -125,7 +125,7 @@ class Job:
     started again from the last one; `faults` are the injected faults, as requested. `drop_caches_command` is the
     program that drops the caches of a host, as typed; None: the rank does it, as root.
     `python` is the interpreter of the ranks; None is that of the launching process. `evaluator` is the program that
-    measures the quality of what a `command` hands over, whose time is part of the result if it is `evaluator_on_clock`.
+    measures the quality of what a `command` hands over, whose time is left out of the score with `evaluator_off_clock`.
     `grace_seconds` is how long before their end ranks that write checkpoints are warned of it.
     """
 
@@ -162,7 +162,7 @@ class Job:
     drop_caches_command: str | None = None
     python: str | None = None
     evaluator: Command | None = None
-    evaluator_on_clock: bool = True
+    evaluator_off_clock: bool = False
     grace_seconds: float = 30.0
 
     @property

@@ -75,7 +75,7 @@ def job_of_campaign(benchmark: str | None, ruleset: str | None) -> OwnJob:
         data_dir=None if given["data_dir"] is None else Path(given["data_dir"]),
         caches_dropped=given["drop_caches"],
         of_campaign=True,
-        evaluator=given["evaluator"],
+        evaluator=given.get("evaluator", False),
     )
 
 

@@ -128,15 +128,15 @@ def evaluator(asked: Asked) -> Iterator[str]:
     counts evaluations."""
     options = asked.options
     if options.evaluator is None:
-        if not options.evaluator_on_clock:
-            yield "evaluator_on_clock=false is for an evaluator=; give one, or leave it out."
+        if options.evaluator_off_clock:
+            yield "evaluator_off_clock=true is for an evaluator=; give one, or leave it out."
         return
     if options.command is None:
         yield "evaluator= measures what a command= hands over, and a reference evaluates itself. Leave it out."
         return
-    if not options.evaluator_on_clock and not asked.rules.strict:
+    if options.evaluator_off_clock and not asked.rules.strict:
         yield (
-            f"evaluator_on_clock=false leaves evaluations out of the time, which {asked.rules.ruleset} counts. "
+            f"evaluator_off_clock=true leaves evaluations out of the time, which {asked.rules.ruleset} counts. "
             "Leave it out."
         )
     cwd = asked.provenance.cwd.resolve()

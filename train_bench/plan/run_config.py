@@ -104,10 +104,10 @@ class RunConfig:
         in_jobs=True,
         program=True,
     )
-    evaluator_on_clock: bool = option(
-        True,
-        "(evaluator) its time is part of the result, as evaluations are by the rules of MLPerf; false leaves it out of "
-        "the score, in mini rounds alone",
+    evaluator_off_clock: bool = option(
+        False,
+        "(evaluator) leave its time out of the score, in mini rounds alone; without it, it is part of the result, as "
+        "evaluations are by the rules of MLPerf",
         verbs=("run", "plan"),
         in_jobs=True,
     )

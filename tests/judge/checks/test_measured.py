@@ -110,7 +110,7 @@ def test_a_quality_that_the_evaluator_did_not_give_is_found(measured, cheat, che
 
 def test_the_time_of_the_evaluator_counts_unless_the_plan_leaves_it_out(measured):
     whole = judged(measured).score
-    with_evaluator(measured, evaluator_on_clock=False)
+    with_evaluator(measured, evaluator_off_clock=True)
     without = judged(measured).score
     assert without.valid, without.reasons
     for before, after, index in zip(whole.runs, without.runs, range(MINI.runs), strict=True):

@@ -18,7 +18,7 @@ from train_bench.judge.finding import Finding, file_finding, finding
 from train_bench.judge.locate import Location
 from train_bench.logs.record import RunRecord
 
-EVALUATOR, OFF_THE_CLOCK = "evaluator", "evaluator_on_clock"
+EVALUATOR, OFF_THE_CLOCK = "evaluator", "evaluator_off_clock"
 QUALITY = "quality"
 
 THE_PROGRAM = "the program itself"
@@ -143,7 +143,7 @@ def measured_by(case: EntryCase) -> str | None:
 def minutes_of_evaluator(case: EntryCase, record: RunRecord) -> float:
     """Minutes that the evaluator took in a run, where the plan leaves them out of its time."""
     job = next(iter(jobs_of(case.location.plan_or_package)), {})
-    if job.get(OFF_THE_CLOCK) is not False or not case.rules.strict:
+    if job.get(OFF_THE_CLOCK) is not True or not case.rules.strict:
         return 0.0
     found = measured_of(case.location, record.index)
     return 0.0 if found is None else sum(found.seconds) / 60
