@@ -13,7 +13,6 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer, seed_everything
 from lightning.pytorch.utilities.data import extract_batch_size
-from torch.utils.data import DataLoader
 
 from train_bench import Benchmark
 
@@ -56,7 +55,7 @@ class TimeToTrain(Callback):
         }
         loops = (trainer.fit_loop, trainer.fit_loop.epoch_loop.val_loop)
         given = [loop._data_source.instance for loop in loops]  # or who has the loaders, not asked yet
-        loaders = [one if isinstance(one, DataLoader) else None for one in given]
+        loaders = [one if hasattr(one, "batch_sampler") else None for one in given]
         sizes = [
             _size(loader) if size is None else size for loader, size in zip(loaders, self.sizes, strict=True)
         ]
