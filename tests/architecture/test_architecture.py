@@ -122,6 +122,7 @@ MAY_IMPORT_TORCH = (
     "launchers/parts/dividing.py",
     "launchers/parts/filling.py",
     "launchers/parts/fsdp.py",
+    "launchers/parts/fsdp_tensor_parallel.py",
     "launchers/parts/light_ddp.py",
     "launchers/parts/tensor_parallel.py",
 )
