@@ -257,7 +257,7 @@ def test_no_program_of_a_file_is_started_by_its_replay(read, tmp_path, name):
     in_jobs = TRAITS[name].in_jobs
 
     def name_a_program(told):
-        value = {"argv": ["nc", "evil"], "cwd": "/"} if name == "command" else "nc evil"
+        value = {"argv": ["nc", "evil"], "cwd": "/"} if name in ("command", "evaluator") else "nc evil"
         told["plan"]["shared" if in_jobs else "request"][name] = value
 
     read = changed(read, "spec.json", name_a_program)
