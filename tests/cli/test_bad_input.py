@@ -109,7 +109,7 @@ from train_bench.rules import ruleset
         (["rcp", "precision=bf16"], ["made in fp32", "precision=bf16"]),
         (["run", "benchmark=resnet", "seed=1"], ["seed=1 fixes the seeds", "drop_caches=true"]),
         (["run", "resume=/nowhere/at/all"], ["is not a campaign"]),
-        (["run", "resume=/nowhere", "runs=3"], ["keeps its plan", "runs=3"]),
+        (["run", "resume=/nowhere", "runs=3"], ["is not a campaign", "/nowhere"]),
         (["run", "benchmark"], ["'benchmark' is not an option", "benchmark=VALUE"]),
         (["run", "resnet_mini"], ["'resnet_mini' is not an option", "Did you mean benchmark=resnet_mini?"]),
         (["forecast", "resnet_mimi"], ["Did you mean benchmark=resnet_mini?"]),

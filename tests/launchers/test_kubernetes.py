@@ -463,7 +463,7 @@ def test_data_are_prepared_in_the_pods_and_not_where_a_campaign_is_submitted(tmp
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     plan = make(f"output={tmp_path / 'c'}", "launcher=kubernetes", "launcher.image=x")
     start_of_campaigns.set_up(Campaign.of(plan))
-    request = SimpleNamespace(refuse_other_overrides=lambda: None, config=SimpleNamespace(trust=True))
+    request = SimpleNamespace(refuse_other_overrides=lambda *_: {}, config=SimpleNamespace(trust=True))
     start_of_campaigns.resume(request, tmp_path / "c", print)
     assert prepared == []
     monkeypatch.setenv("TRAIN_BENCH_POD", "c")

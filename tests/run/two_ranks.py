@@ -133,7 +133,7 @@ def main(folder: Path) -> None:
     parallel = Rank(folder, rank)
     # Rank 1 would stop a block earlier and write its checkpoints at other evaluations, if it were asked.
     own = [[0.1, 0.95], [0.95, 0.1]][rank]
-    due = iter([0, 0, *([40, 40, 60] if rank == 0 else [1, 70, 70])])
+    due = iter([0, 0, 0, *([40, 40, 60] if rank == 0 else [1, 70, 70])])
     seen = {
         "clock": timed(parallel, folder / "clock", list(own)),
         "own": own_program(rank, folder / "own"),

@@ -143,7 +143,7 @@ def test_two_campaigns_are_compared_by_their_convergence(tmp_path, capsys):
         (tmp_path / name).mkdir()
         plan(campaign(tmp_path / name, sources))
     at_another_time(tmp_path / "other", days=1)
-    code = equivalent.main([str(tmp_path / "one"), str(tmp_path / "other")])
+    code = equivalent.main([str(tmp_path / "one"), str(tmp_path / "other"), "--json"])
     said = capsys.readouterr().out
     assert code == CANNOT_TELL, said
     assert "samples to the target 1.000 times A's, 90 % interval 1.000 to 1.000" in said

@@ -1,6 +1,7 @@
 """`settle`: the answer for a campaign that a batch system has carried out."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,7 +23,7 @@ def finished(tmp_path_factory):
 @pytest.fixture
 def submitted(finished, monkeypatch):
     """The campaign, as if a queue had carried it out."""
-    monkeypatch.setattr(discover, "batch", lambda config: object())
+    monkeypatch.setattr(discover, "batch", lambda config: SimpleNamespace(elsewhere=False))
     monkeypatch.setattr(batch_queue, "was_submitted", lambda folder: True)
     monkeypatch.setattr(batch_queue, "settle", lambda batch, folder: None)
     return finished

@@ -85,8 +85,8 @@ def test_the_first_page_leads_to_the_others_and_each_can_be_read(server):
 
 def test_the_first_page_has_verdict_score_and_date_the_latest_first(server):
     content = ask(server, "/")[1]
-    (table,) = re.findall(r'<table id="entries">.*?</table>', content, re.DOTALL)
-    rows = re.findall(r"<tr><td><input.*?</tr>", table, re.DOTALL)
+    (table,) = re.findall(r'<table id="entries" class="blocks">.*?</table>', content, re.DOTALL)
+    rows = re.findall(r"<tr><td[^>]*><input.*?</tr>", table, re.DOTALL)
     cells = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in rows]
     assert [re.sub("<[^>]*>", "", cell) for cell in cells[0][1:]] == [
         *("VALID", "1.0333", "2020-11-20 00:00", "resnet_mini"),
