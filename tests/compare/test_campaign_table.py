@@ -145,7 +145,7 @@ def test_the_page_has_the_same_rows_and_a_plot_that_marks_them(folders, tmp_path
     page = tmp_path / "page.html"
     assert typed("compare", *folders, "--to", str(page)).returncode == 0
     text = page.read_text()
-    table = text.partition('<table id="campaigns">')[2].partition("</table>")[0]
+    table = text.partition('<table id="campaigns"')[2].partition("</table>")[0]
     assert re.findall(r"<tr><td>(\w)</td><td>(?:<[^>]*>)?(\w+)", table) == [
         ("A", "baseline"),
         ("B", "faster"),
@@ -155,12 +155,12 @@ def test_the_page_has_the_same_rows_and_a_plot_that_marks_them(folders, tmp_path
     assert "precision bf16" in table and 'data-name="ratios"' in text
     assert "4 folders" not in text
     typed("compare", *folders, "--baseline", "best", "--to", str(page))
-    table = page.read_text().partition('<table id="campaigns">')[2].partition("</table>")[0]
+    table = page.read_text().partition('<table id="campaigns"')[2].partition("</table>")[0]
     assert re.findall(r"<tr><td>(\w)</td><td>baseline", table) == ["B"]
     two = tmp_path / "two.html"
     typed("compare", *folders[:2], "--to", str(two))
     assert "A and B differ in numpy (2.0 and 2.1)." in two.read_text()
-    assert '<table id="campaigns">' not in two.read_text()
+    assert '<table id="campaigns"' not in two.read_text()
 
 
 @pytest.mark.parametrize("words", [("--sort", "time"), ("--filter", "x"), ("--baseline", "best")])
