@@ -1,8 +1,8 @@
 """Conversion of errors to text and an exit code: around a verb, and around each job of a sweep.
 
 0: valid. 1: it ran, but the result is invalid or incomplete. 2: the request was wrong. 3: the runs cannot tell
-(`compare`, `accept`, `equivalent`). 75: another host of the campaign was interrupted. 141: the reader of the
-output has closed it (`| head`), as if SIGPIPE had ended the program.
+(`compare`, `accept`, `equivalent`). 75: interrupted behind a checkpoint, or on another host of the campaign. 141: the
+reader of the output has closed it (`| head`), as if SIGPIPE had ended the program.
 """
 
 from __future__ import annotations
