@@ -199,8 +199,8 @@ def _reasons(stored: Any) -> list[Any]:
 
 
 def folders_of(store: Path) -> list[Path]:
-    """Folders of a store, the latest first. Raises `RequestError` where there is no store."""
+    """Folders of a store, which may be anybody's file, the latest first. Raises `RequestError` where there is none."""
     from train_bench.store.history import select
 
     _, rows = select(store, "SELECT folder FROM entries ORDER BY began DESC, folder")
-    return [Path(folder) for (folder,) in rows]
+    return [Path(folder) for (folder,) in rows if isinstance(folder, str)]

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,8 @@ from tests.store.test_store import campaign, index
 from train_bench.cli.commands import web
 from train_bench.cli.program import command
 from train_bench.errors import RequestError
+from train_bench.store import history
+from train_bench.web import pages as web_pages
 from train_bench.web import server as serve
 from train_bench.web.server import Server
 
@@ -255,6 +258,11 @@ def test_a_folder_of_a_store_without_results_in_itself_is_not_searched(tmp_path)
     pages = web.Pages(None, store, None)
     [address] = set(re.findall("/campaign/[0-9a-f]{16}", pages("/")))
     assert pages(address) is None
+
+
+def test_an_entry_without_a_folder_in_a_damaged_store_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(history, "select", lambda store, query: (("folder",), [(None,), ("/a",)]))
+    assert web_pages.folders_of(tmp_path / "store.db") == [Path("/a")]
 
 
 def test_a_page_that_takes_long_keeps_others_waiting_for_a_limited_time(monkeypatch):
