@@ -43,7 +43,6 @@ def tiny(mini_ssd: Config) -> Config:
     return mini_ssd
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("large", [True, False])
 def test_batches_of_large_images_are_made_in_parts(
     mini_ssd: Config, monkeypatch: pytest.MonkeyPatch, large: bool
@@ -59,6 +58,7 @@ def test_batches_of_large_images_are_made_in_parts(
     task.close()
 
 
+@pytest.mark.full
 def test_micro_batches_add_up_to_the_batch_where_batch_norm_stands_still(tiny: Config) -> None:
     ends = []
     for steps in (1, 2):
