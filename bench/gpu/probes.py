@@ -30,6 +30,7 @@ GPU_TESTS = (
     "tests/launchers/test_ddp.py",
     "tests/profile/test_operators.py",
     "tests/own_trainer/test_warm_up.py",
+    "tests/references/test_triton_kernels.py",
     *(
         f"tests/references/test_{name}_task.py"
         for name in ("resnet", "maskrcnn", "unet3d", "dlrm", "rnnt", "ssd")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from train_bench.references.parts.optimizers import Optimizer
+from train_bench.references.parts.optimizers import Optimizer, kernel_rows
 
-TOGETHER = 16
-"""Tensors that are updated at once. What an update needs meanwhile is twice their size; of all of BERT-Large it
-would be 2.7 GB."""
+TOGETHER = 32 << 20
+"""Elements of the tensors that are updated at once. What an update needs meanwhile is twice their size; of all of
+BERT-Large it would be 2.7 GB."""
 
 
 class LAMB(Optimizer):
@@ -25,7 +25,9 @@ class LAMB(Optimizer):
         w := w - lr |w| / |u| u        the ratio is 1 where |w| = 0 or |u| = 0
 
     The ratio is not clamped, and 1 in groups without `layer_adaptation`. Norms are of whole tensors, so
-    parameters may not be flattened or sharded. Nothing here waits for the device.
+    parameters may not be flattened or sharded. Nothing here waits for the device. On a GPU the tensors of a group take
+    three kernels (`layerwise_kernels.py`), which read what they need twice and keep nothing of its size; elsewhere
+    each operation goes over many tensors.
     """
 
     def __init__(
@@ -55,12 +57,31 @@ class LAMB(Optimizer):
         for group in self.param_groups:
             group["steps"] += 1
             moved = [weight for weight in group["params"] if weight.grad is not None]
-            for first in range(0, len(moved), TOGETHER):
-                weights = moved[first : first + TOGETHER]
+            if not moved:
+                continue
+            rows = kernel_rows(moved, *self._moments(moved))
+            if rows:
+                self._step_by_kernels(rows, group)
+                continue
+            for weights in _in_pieces(moved):
                 updates = self._directions(weights, group)
                 if group["layer_adaptation"]:
                     torch._foreach_mul_(updates, _ratios(weights, updates))
                 torch._foreach_add_(weights, updates, alpha=-group["lr"])
+
+    def _step_by_kernels(self, rows: list[list[Tensor]], group: dict[str, Any]) -> None:
+        from train_bench.references.parts import layerwise_kernels  # loads Triton
+
+        beta_1, beta_2 = group["betas"]
+        layerwise_kernels.lamb(
+            rows,
+            lr=group["lr"],
+            betas=group["betas"],
+            corrections=(1.0 - beta_1 ** group["steps"], (1.0 - beta_2 ** group["steps"]) ** 0.5),
+            epsilon=group["epsilon"],
+            weight_decay=group["weight_decay"],
+            layer_adaptation=group["layer_adaptation"],
+        )
 
     def _directions(self, weights: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
         """u of every tensor."""
@@ -88,6 +109,19 @@ class LAMB(Optimizer):
                 }
         states = [self.state[weight] for weight in weights]
         return [state["first"] for state in states], [state["second"] for state in states]
+
+
+def _in_pieces(weights: list[Tensor]) -> Iterator[list[Tensor]]:
+    """Neighbours of `TOGETHER` elements or fewer, or one larger tensor."""
+    piece: list[Tensor] = []
+    elements = 0
+    for weight in weights:
+        if piece and elements + weight.numel() > TOGETHER:
+            yield piece
+            piece, elements = [], 0
+        piece.append(weight)
+        elements += weight.numel()
+    yield piece
 
 
 def _ratios(weights: list[Tensor], updates: list[Tensor]) -> list[Tensor]:

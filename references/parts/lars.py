@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from train_bench.references.parts.optimizers import Optimizer
+from train_bench.references.parts.optimizers import Optimizer, kernel_rows
 
 ETA = 0.001
 """The trust coefficient; fixed by the rules and not logged."""
@@ -25,7 +25,8 @@ class LARS(Optimizer):
 
     Without `layer_adaptation` (batch norm and biases): v := momentum v - lr g, w := w + v. The rate is
     inside the momentum buffer, which matters when it changes; no Nesterov. Norms are of whole tensors,
-    so parameters may not be flattened or sharded. Nothing here waits for the device.
+    so parameters may not be flattened or sharded. Nothing here waits for the device. On a GPU the tensors of a group
+    take three kernels (`layerwise_kernels.py`); elsewhere each operation goes over all of them.
     """
 
     def __init__(
@@ -55,10 +56,17 @@ class LARS(Optimizer):
             weights = [weight for weight in group["params"] if weight.grad is not None]
             if not weights:
                 continue
+            velocities = [self._velocity(weight) for weight in weights]
+            rows = kernel_rows(weights, velocities)
+            if rows:
+                from train_bench.references.parts import layerwise_kernels  # loads Triton
+
+                names = ("lr", "momentum", "weight_decay", "epsilon", "layer_adaptation")
+                layerwise_kernels.lars(rows, eta=ETA, **{name: group[name] for name in names})
+                continue
             gradients: list[Tensor] = [weight.grad for weight in weights]
             if group["layer_adaptation"]:
                 gradients = _adapted(weights, gradients, group["weight_decay"], group["epsilon"])
-            velocities = [self._velocity(weight) for weight in weights]
             torch._foreach_mul_(velocities, group["momentum"])
             torch._foreach_add_(velocities, gradients, alpha=-group["lr"])
             torch._foreach_add_(weights, velocities)

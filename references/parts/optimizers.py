@@ -9,7 +9,7 @@ what they always were.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -101,6 +101,38 @@ def _of_rows(rows: torch.Tensor, values: torch.Tensor, table: torch.Tensor) -> t
 def one_pass(model: torch.nn.Module) -> dict[str, bool]:
     """Settings of SGD for few kernels over the weights of `model`: one on a GPU, else one for each operation."""
     return {"fused" if all(weight.is_cuda for weight in model.parameters()) else "foreach": True}
+
+
+def kernel_rows(weights: Sequence[torch.Tensor], *states: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """For `layerwise_kernels.py`, a row for each of `weights`: itself, its gradient, its tensor of each of `states`.
+    Empty if kernels do not fit: elsewhere than on a GPU, and for other types and layouts than they take."""
+    if not on_gpu(weights):
+        return []
+    rows = [
+        [weight, _laid_out_as(weight, gradient), *state]
+        for weight, *state in zip(weights, *states, strict=True)
+        if (gradient := weight.grad) is not None
+    ]
+    return rows if all(map(_alike, rows)) else []
+
+
+def on_gpu(weights: Sequence[torch.Tensor]) -> bool:
+    """True if all of them are on a GPU."""
+    return all(weight.is_cuda for weight in weights)
+
+
+def _laid_out_as(weight: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """The gradient, or a copy, in the memory layout of its weight."""
+    if gradient.stride() == weight.stride():
+        return gradient
+    return torch.empty_like(weight, dtype=gradient.dtype).copy_(gradient)
+
+
+def _alike(row: list[torch.Tensor]) -> bool:
+    """True if tensors are of fp32 and lie in memory in the same order, without gaps."""
+    first = row[0]
+    dense = first.is_contiguous() or first.is_contiguous(memory_format=torch.channels_last)
+    return dense and all(each.dtype == torch.float32 and each.stride() == first.stride() for each in row)
 
 
 def require_optimizer(name: str, known: Collection[str]) -> None:

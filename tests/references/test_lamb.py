@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from train_bench.references.parts import lamb
 from train_bench.references.parts.lamb import LAMB
 
 
@@ -102,3 +103,21 @@ def test_no_closure_is_taken() -> None:
         LAMB([{"params": [weight]}], lr=1.0, betas=(0.9, 0.999), epsilon=1e-6, weight_decay=0.01).step(
             lambda: 0.0
         )
+
+
+def test_numbers_do_not_depend_on_how_many_tensors_are_updated_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = []
+    for together, pieces in ((1, 4), (7, 3), (1000, 1)):
+        monkeypatch.setattr(lamb, "TOGETHER", together)
+        torch.manual_seed(1)
+        weights = [torch.nn.Parameter(torch.randn(size)) for size in (5, 3, 2, 6)]
+        assert len(list(lamb._in_pieces(weights))) == pieces
+        optimizer = LAMB([{"params": weights}], lr=0.1, betas=(0.9, 0.99), epsilon=1e-6, weight_decay=0.01)
+        for _ in range(2):
+            for weight in weights:
+                weight.grad = torch.randn_like(weight)
+            optimizer.step()
+        found.append(torch.cat([weight.detach() for weight in weights]))
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])

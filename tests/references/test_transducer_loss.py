@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
 
-from tests import needs
-from tests.sandbox import ROOT
 from train_bench.references.parts.transducer_loss import lattice, transducer_loss
 
 BLANK = 4
@@ -152,18 +147,3 @@ def test_a_logit_that_is_no_number_shows_in_the_loss() -> None:
     logits[1, 0, 0, 0] = math.nan
     found = transducer_loss(logits, labels, frames, counts, blank=BLANK)
     assert torch.isnan(found).tolist() == [False, True, False, False, False]
-
-
-@pytest.mark.slow
-def test_kernels_of_a_gpu_give_value_and_gradient_of_the_eager_loss() -> None:
-    """In Triton's interpreter."""
-    needs.package("triton")
-    said = subprocess.run(
-        [sys.executable, "-m", "tests.references.triton_interpreted"],
-        cwd=ROOT,
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert said.returncode == 0, said.stderr
