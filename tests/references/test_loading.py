@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +15,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
+from tests.references import configs
+from tests.references.one_rank import OneRank
 from train_bench.references.parts import loading
 
 
@@ -182,3 +187,26 @@ def _with_order(loader: loading.Loader) -> loading.Loader:
     order = SimpleNamespace(epoch=None, carried=0)
     loader.sampler = SimpleNamespace(ranks=1, first_iteration=0, global_batch_size=1, order=order)  # type: ignore[assignment]
     return loader
+
+
+@pytest.mark.parametrize(("name", "part"), [("resnet", "data"), ("ssd", "model")])
+def test_batches_of_large_images_are_made_in_parts(
+    prepared: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, name: str, part: str
+) -> None:
+    def side(variant: str) -> int:
+        return getattr(getattr(configs, name)(variant), part).image_size
+
+    mini = f"{name}_mini"
+    assert side(name) >= loading.LARGE_IMAGE > side(mini)
+    config = getattr(configs, name)(
+        mini, f"data_dir={prepared(name)}", "data.verify=false", "data.workers=2", "warm_up_steps=0"
+    )
+    task = importlib.import_module(f"train_bench.references.{name}.task").Task(config)
+    task.build(1, OneRank())
+    for large in (True, False):
+        monkeypatch.setattr(loading, "LARGE_IMAGE", side(mini) + (not large))
+        task.open_data()
+        assert [isinstance(each.loading, loading._Gathered) for each in (task._train, task._eval)] == [
+            large
+        ] * 2
+    task.close()

@@ -13,7 +13,6 @@ from tests import needs
 from tests.references.configs import resnet
 from tests.references.one_rank import OneRank
 from tests.references.tasks import mark, same, weights
-from train_bench.references.parts import loading
 from train_bench.references.resnet import examples
 from train_bench.references.resnet.config import Config
 from train_bench.references.resnet.task import Task
@@ -23,21 +22,6 @@ def built(config: Config, seed: int = 1, parallel: OneRank | None = None) -> Tas
     task = Task(config)
     task.build(seed, parallel or OneRank())
     return task
-
-
-@pytest.mark.parametrize("large", [True, False])
-def test_batches_of_large_images_are_made_in_parts(
-    mini: Config, monkeypatch: pytest.MonkeyPatch, large: bool
-) -> None:
-    assert resnet("resnet").data.image_size >= loading.LARGE_IMAGE > mini.data.image_size
-    monkeypatch.setattr(loading, "LARGE_IMAGE", mini.data.image_size + (not large))
-    mini.data.workers = 2
-    task = built(mini)
-    task.open_data()
-    assert {isinstance(each.loading, loading._Gathered) for each in (task._train, task._eval) if each} == {
-        large
-    }
-    task.close()
 
 
 def test_micro_batches_change_the_batch_norm_statistics_alone(mini: Config) -> None:

@@ -16,7 +16,7 @@ from tests.references.configs import ssd
 from tests.references.one_rank import OneOfSeveral, OneRank, in_threads
 from tests.references.tasks import mark
 from train_bench.errors import RequestError
-from train_bench.references.parts import backbone_weights, loading
+from train_bench.references.parts import backbone_weights
 from train_bench.references.ssd import data
 from train_bench.references.ssd.config import Config
 from train_bench.references.ssd.model import SSD, UNUSED
@@ -41,21 +41,6 @@ def tiny(mini_ssd: Config) -> Config:
     mini_ssd.data.verify = False
     mini_ssd.warm_up_steps = 0
     return mini_ssd
-
-
-@pytest.mark.parametrize("large", [True, False])
-def test_batches_of_large_images_are_made_in_parts(
-    mini_ssd: Config, monkeypatch: pytest.MonkeyPatch, large: bool
-) -> None:
-    assert ssd("ssd").model.image_size >= loading.LARGE_IMAGE > mini_ssd.model.image_size
-    monkeypatch.setattr(loading, "LARGE_IMAGE", mini_ssd.model.image_size + (not large))
-    mini_ssd.data.workers = 2
-    task = built(mini_ssd)
-    task.open_data()
-    assert {isinstance(each.loading, loading._Gathered) for each in (task._train, task._eval) if each} == {
-        large
-    }
-    task.close()
 
 
 @pytest.mark.full
