@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from train_bench.parallel import Parallel
 
 
+COMPILE_MODES = ("off", "model", "blocks", "max-autotune", "graphs")
+"""Values of `compile`, besides true and false."""
+
 MANIFEST = "manifest.json"
 """The file of prepared data that is written last."""
 
@@ -74,7 +77,9 @@ class BenchmarkConfig:
     train_samples  size of the training set (null where there is none); `open_data` verifies it
     eval_samples   size of the evaluation set (likewise)
     data_dir       folder of the prepared data; default: the user's cache folder
-    compile        whether torch compiles the model, before the clock starts
+    compile        compilation by torch before the clock starts: model as a whole (also true), blocks each repeated
+                   layer by itself, max-autotune as a whole with kernels chosen by their times, graphs as a whole
+                   with CUDA graphs; off (also false) none
     threads_per_rank  CPU threads of a rank of a small network, which more of them make sensitive to other
                    processes; default: cores of the host divided by its ranks. The default of
                    `launcher.threads_per_rank`
@@ -87,7 +92,7 @@ class BenchmarkConfig:
     eval_samples: int | None = None
     data_dir: str | None = None
     evaluation: Evaluation
-    compile: bool = False
+    compile: str = "off"
     threads_per_rank: int | None = None
 
     TUNABLE: ClassVar[tuple[str, ...]] = (
@@ -124,6 +129,13 @@ class BenchmarkConfig:
         # Every reference declares this field with its own type. It is no field here, because Hydra
         # would hold the reference's values to this narrower schema.
         hyperparameters: Hyperparameters
+
+    @property
+    def compile_mode(self) -> str | None:
+        """Mode of compilation; None for none."""
+        given = str(self.compile).lower()
+        mode = {"true": "model", "false": "off"}.get(given, given)
+        return None if mode == "off" else mode
 
     @property
     def samples_per_epoch(self) -> int | None:

@@ -88,7 +88,7 @@ class Config(TorchrunConfig):
         if self.zero_stage == 0:
             return None
         option = f"launcher.zero_stage={self.zero_stage}"
-        if self.zero_stage == 3 and benchmark.compile:
+        if self.zero_stage == 3 and benchmark.compile_mode:
             return f"{option} is not tested with benchmark.compile=true; leave one of them out."
         if self.zero_stage == 3 and getattr(benchmark.hyperparameters, "opt_name", None) == "adagrad":
             return f"{option} replaces Adagrad by a version with a fixed rate; use launcher.zero_stage=2."

@@ -83,7 +83,7 @@ class ShardingConfig(LauncherConfig):
             )
         if self.shard is Shard.hsdp and self.nodes == 1:
             return f"{option} keeps a copy on every host, and launcher.nodes is 1; use launcher.shard=fsdp."
-        if benchmark.compile:
+        if benchmark.compile_mode:
             return f"{option} is not tested with benchmark.compile=true; leave one of them out."
         return refuse_whole_tensors(benchmark, option=option, instead=f"launcher={self.name} without it")
 
@@ -105,7 +105,7 @@ class ShardingConfig(LauncherConfig):
                 f"{option} leaves nothing to launcher.shard={self.shard.value}, which shards over {self.sharing} "
                 "ranks; choose a smaller divisor, or leave one of them out."
             )
-        if benchmark.compile:
+        if benchmark.compile_mode:
             return f"{option} is not tested with benchmark.compile=true; leave one of them out."
         return benchmark.refuse_tensor_parallel(together) or refuse_whole_tensors(
             benchmark, option=option, instead=f"launcher={self.name} without it"

@@ -194,7 +194,7 @@ class Config(task.BenchmarkConfig):
 
     def refuse(self) -> str | None:
         """Contradictory fields, as a sentence."""
-        if self.activation_checkpointing and self.compile:
+        if self.activation_checkpointing and self.compile_mode:
             return (
                 "benchmark.activation_checkpointing=true was not tried with benchmark.compile=true; leave one of them "
                 "out."

@@ -31,10 +31,10 @@ class Task(TrainingTask[Config, Batch]):
 
     def build_model(self) -> tuple[Detector, torch.optim.Optimizer]:
         config = self.config
-        if config.compile:
+        if config.compile_mode:
             raise RequestError(
                 f"{config.benchmark} cannot be compiled: the sizes of its images and the numbers of its boxes "
-                "change from step to step. Leave out benchmark.compile=true."
+                "change from step to step. Leave out benchmark.compile."
             )
         self._schedule = schedule_of(config)
         self.tensor_names = tensor_names(len(config.model.widths))  # layers that start from random weights

@@ -22,6 +22,7 @@ from train_bench.references.minigo.quality import Match
 from train_bench.references.minigo.recipe import loss_of, optimizer_of, schedule_of
 from train_bench.references.minigo.selfplay import Infer, Record, SelfPlay, seed_of_generation
 from train_bench.references.parts import checkpoint, loading, stream
+from train_bench.references.parts.compilation import compile_model
 from train_bench.references.parts.layout import layout_of
 from train_bench.references.parts.training import non_finite
 from train_bench.seeds import derive
@@ -69,8 +70,7 @@ class Task:
                 nn.init.zeros_(layer.weight)
         start = data.start_file(config)
         self._first_step = 0 if start is None else weights.read(start, self.model)
-        if config.compile:
-            self.model.compile()
+        compile_model(self.model, config.compile_mode, parallel.device)
         self.optimizer = optimizer_of(self.model, config)
         self.forward = parallel.wrap(
             self.model, self.optimizer, gradient_accumulation_steps=self.microbatches

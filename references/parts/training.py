@@ -34,6 +34,7 @@ from train_bench.parallel import Parallel, Stepped
 from train_bench.progress import Mark, Progress
 from train_bench.quality import Quality
 from train_bench.references.parts import checkpoint, loading, stream
+from train_bench.references.parts.compilation import compile_model
 from train_bench.references.parts.prefetch import side_of
 from train_bench.seeds import derive
 from train_bench.task import DataFacts, DataFingerprint, Hyperparameters, LearningRates, SamplesTaken
@@ -49,7 +50,7 @@ class TrainingConfig(Protocol):
     @property
     def hyperparameters(self) -> Hyperparameters: ...
     @property
-    def compile(self) -> bool: ...
+    def compile_mode(self) -> str | None: ...
     @property
     def warm_up_steps(self) -> int: ...
 
@@ -218,8 +219,7 @@ class TrainingTask(ABC, Generic[C, B]):
 
     def _wrapped(self) -> nn.Module:
         """The wrapped model, compiled if configured."""
-        if self.config.compile:
-            self.model.compile()
+        compile_model(self.model, self.config.compile_mode, self.parallel.device)
         return self.parallel.wrap(self.model, self.optimizer, gradient_accumulation_steps=self.microbatches)
 
     @contextmanager

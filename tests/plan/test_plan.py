@@ -322,6 +322,23 @@ def test_official_rules_refuse_a_forbidden_hyperparameter_in_the_plan(key, value
         make("benchmark=resnet", PREPARED, f"benchmark.hyperparameters.{key}={value}")
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("benchmark.compile=quickly",), "benchmark.compile=quickly is unknown; use off, model, blocks"),
+        (("benchmark.compile=graphs", "device=cpu"), "CUDA graphs and device=cpu was requested"),
+        (("benchmark.compile=graphs", "device=cuda"), "not tried with gradient_accumulation_steps=2"),
+    ],
+)
+def test_a_mode_of_compilation_that_cannot_work_is_refused(words, why):
+    accumulates = "benchmark.hyperparameters.gradient_accumulation_steps=2"
+    with pytest.raises(RequestError, match=re.escape(why)):
+        make(*words, accumulates)
+    for taken in ("true", "off", "blocks", "max-autotune"):
+        make(f"benchmark.compile={taken}", "device=cpu", accumulates)
+    make("benchmark.compile=graphs", "device=cuda")
+
+
 def test_a_schedule_that_ends_before_the_first_evaluation_is_refused():
     with pytest.raises(RequestError, match="ends before the first evaluation"):
         make("benchmark.evaluation.until=0")

@@ -64,7 +64,7 @@ def recorded(job: Job, task: Any, parallel: Parallel, options: dict[str, Any]) -
     """Recording of this rank, of a task that is not built yet."""
     notes = Notes()
     notes.facts.update(rank=parallel.rank, ranks=parallel.size, steps=options["steps"])
-    compiled = bool(job.config.get("compile"))
+    compiled = str(job.config.get("compile", "off")).lower() not in ("off", "false")
     observer = Observer(parallel, notes, hooked=not compiled, given=bool(options.get("given")))
     task.build(job.seed, as_parallel(observer))
     weights = {**dict(observer.model.named_parameters()), **dict(observer.model.named_buffers())}

@@ -19,6 +19,7 @@ from train_bench.rules.allowed import CLOSED
 from train_bench.rules.checks import preflight
 from train_bench.rules.explain import explain
 from train_bench.rules.fixed_values import departures
+from train_bench.task import COMPILE_MODES
 
 MOST_EVALUATIONS = 100_000
 """More than any benchmark has."""
@@ -193,6 +194,26 @@ def _problems_of_command(asked: Asked) -> Iterator[str]:
         yield str(error)
 
 
+def compilation(asked: Asked) -> Iterator[str]:
+    """A mode of `benchmark.compile` that is unknown, or that cannot work."""
+    mode = asked.config.compile_mode
+    steps = asked.config.hyperparameters.gradient_accumulation_steps
+    if asked.options.command is not None or mode in (None, "model"):
+        return
+    if mode not in COMPILE_MODES:
+        yield f"benchmark.compile={mode} is unknown; use {', '.join(COMPILE_MODES)}."
+    elif mode == "graphs" and asked.options.device is Device.cpu:
+        yield (
+            "benchmark.compile=graphs records CUDA graphs and device=cpu was requested; use a GPU, or "
+            "benchmark.compile=model."
+        )
+    elif mode == "graphs" and steps > 1:
+        yield (
+            f"benchmark.compile=graphs was not tried with gradient_accumulation_steps={steps}, whose micro-batches "
+            "share gradients; leave one of them out."
+        )
+
+
 def runs(asked: Asked) -> Iterator[str]:
     """Too few runs."""
     of_round, number = asked.rules, asked.runs
@@ -305,6 +326,7 @@ PLAN_CHECKS: tuple[Callable[[Asked], Iterator[str]], ...] = (
     options_of_references,
     evaluator,
     rules,
+    compilation,
     runs,
     reference_precision,
     faults,

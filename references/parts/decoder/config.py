@@ -187,7 +187,7 @@ class Config(task.BenchmarkConfig):
 
     def refuse(self) -> str | None:
         """Missing or contradictory fields, as a sentence."""
-        if self.activation_checkpointing and self.compile:
+        if self.activation_checkpointing and self.compile_mode:
             return (
                 "benchmark.activation_checkpointing=true was not tried with benchmark.compile=true; leave one of them "
                 "out."

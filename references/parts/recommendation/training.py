@@ -18,6 +18,7 @@ from torch.nn import functional
 from train_bench.core import files
 from train_bench.quality import Quality
 from train_bench.references.parts import loading
+from train_bench.references.parts.compilation import compile_model
 from train_bench.references.parts.recommendation import data
 from train_bench.references.parts.recommendation.quality import roc_auc
 from train_bench.references.parts.recommendation.tables import Tables
@@ -53,8 +54,7 @@ class RecommendationTask(ServesEvaluationSet[C, data.Batch]):
 
     def _wrapped(self) -> nn.Module:
         """The dense part, compiled if configured, with gradients averaged over ranks."""
-        if self.config.compile:
-            self.model.dense.compile()
+        compile_model(self.model.dense, self.config.compile_mode, self.parallel.device)
         return self.parallel.wrap(
             self.model,
             self.optimizer,
