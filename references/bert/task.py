@@ -72,8 +72,23 @@ class Task(ServesEvaluationSet[Config, data.Batch]):
         order = data.Shuffle(samples=len(train), seed=self.seed)
         mine = stream.evaluation_order(len(val), config.data.eval_batch_size, parallel.rank, parallel.size)
         fingerprint = self.use_loaders(
-            loading.loader(train_set, config.data, device, self.sampler(order), collate=None),
-            loading.loader(eval_set, config.data, device, mine, collate=None, padding_from=len(val)),
+            loading.loader(
+                train_set,
+                config.data,
+                device,
+                self.sampler(order),
+                collate=None,
+                rows=0 if packed else len(train),
+            ),
+            loading.loader(
+                eval_set,
+                config.data,
+                device,
+                mine,
+                collate=None,
+                padding_from=len(val),
+                rows=0 if packed else len(val) + 1,
+            ),
         )
         # At full scale the training set has no stated size: there the log reports the samples consumed.
         return DataFacts(train_samples=config.train_samples, eval_samples=len(val), fingerprint=fingerprint)

@@ -56,8 +56,18 @@ class ArrayTask(TrainingTask[C, Batch]):
             len(val), data_config.eval_batch_size, parallel.rank, parallel.size, padded=padded
         )
         fingerprint = self.use_loaders(
-            loading.loader(train, data_config, parallel.device, self.sampler(order), collate=None),
-            loading.loader(val, data_config, parallel.device, mine, collate=None, padding_from=len(val)),
+            loading.loader(
+                train, data_config, parallel.device, self.sampler(order), collate=None, rows=len(train)
+            ),
+            loading.loader(
+                val,
+                data_config,
+                parallel.device,
+                mine,
+                collate=None,
+                padding_from=len(val),
+                rows=len(val) + padded,
+            ),
         )
         return DataFacts(train_samples=len(train), eval_samples=len(val), fingerprint=fingerprint)
 

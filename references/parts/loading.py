@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from train_bench.core import cores, signals
+from train_bench.references.parts import resident
 from train_bench.references.parts.fingerprint import Stored, fingerprint
 from train_bench.references.parts.prefetch import Parts, Side, idle_of, join, prefetched
 from train_bench.task import ORDER_KEPT, DataFingerprint, SamplesTaken
@@ -142,6 +143,8 @@ def loader(
     numbers: Callable[[Any], np.ndarray] = numbers_of,
     padding_from: int | None = None,
     in_parts: bool = False,
+    rows: int = 0,
+    items: Callable[[int], list[Any]] = lambda rows: list(range(rows)),
 ) -> Loader:
     """Batches of `samples`, one for each list of items in `sampler`, from as many processes as configured, and as suit
     the cores of the rank (`core/cores.py`) if that is None.
@@ -155,7 +158,15 @@ def loader(
     in_parts      all processes make a part of each batch: the first batch, and those of an evaluation, do not wait
                   for one of them; `collate` gives tensors with a row for each sample. Parts come by shared memory: that
                   does not pay for samples of microseconds
+    rows          rows of a set whose samples depend on their numbers alone, with one of padding if there is any: a GPU
+                  holds all of a small set, unless a number of processes is configured; `items` of the first n rows
     """
+    if rows and config.workers is None and resident.holds_sets(device):
+        held = resident.held(samples, rows, items, sampler, numbers, device)
+        if held is not None:
+            return Loader(
+                samples, sampler, held, numbers=numbers, padding_from=padding_from, idle=idle_of(device)
+            )
     workers = cores.loader_processes(config.workers, device.type, cores.rank_cores())
     batches = _WithItems(samples, collate)
     if workers == 0 and device.type == "cpu":

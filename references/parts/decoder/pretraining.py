@@ -67,9 +67,17 @@ class PretrainingTask(TrainingTask[C, Tensor]):
         )
         device = parallel.device
         fingerprint = self.use_loaders(
-            loading.loader(train_set, config.data, device, self.sampler(order), collate=None),
             loading.loader(
-                data.BatchSet(val), config.data, device, mine, collate=None, padding_from=len(val)
+                train_set, config.data, device, self.sampler(order), collate=None, rows=len(train)
+            ),
+            loading.loader(
+                data.BatchSet(val),
+                config.data,
+                device,
+                mine,
+                collate=None,
+                padding_from=len(val),
+                rows=len(val) + 1,
             ),
         )
         return DataFacts(train_samples=len(train), eval_samples=len(val), fingerprint=fingerprint)

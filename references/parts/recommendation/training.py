@@ -96,8 +96,17 @@ class RecommendationTask(ServesEvaluationSet[C, data.Batch]):
         mine = data.evaluation_order(len(val), config.data.eval_batch_size, parallel.rank, parallel.size)
         self._mine = sum(count for ((_, count),) in mine)
         train_loader, eval_loader = (
-            loading.loader(each, config.data, parallel.device, sampler, collate=None, numbers=data.numbers_of)
-            for each, sampler in ((train_set, self.sampler(order)), (eval_set, mine))
+            loading.loader(
+                each,
+                config.data,
+                parallel.device,
+                sampler,
+                collate=None,
+                numbers=data.numbers_of,
+                rows=rows,
+                items=lambda rows: [(0, rows)],
+            )
+            for each, sampler, rows in ((train_set, self.sampler(order), len(train)), (eval_set, mine, 0))
         )
         fingerprint = self.use_loaders(train_loader, eval_loader)
         return DataFacts(train_samples=len(train), eval_samples=len(val), fingerprint=fingerprint)
