@@ -160,6 +160,8 @@ class Config(task.BenchmarkConfig):
     warm_up_steps  taken on synthetic batches before the clock and then undone
     activation_checkpointing  a block keeps its inputs alone, and is computed again in the backward pass: less memory,
                    a forward pass more, the same numbers
+    keep_products  with activation_checkpointing, what matrix products and attention give is kept, too: more memory,
+                   hardly more computation than without, the same numbers
     """
 
     model: Model
@@ -167,6 +169,7 @@ class Config(task.BenchmarkConfig):
     hyperparameters: Hyperparameters
     warm_up_steps: int = 2
     activation_checkpointing: bool = False
+    keep_products: bool = False
 
     GENERATES: ClassVar[tuple[str, ...]] = ("mixture",)
 
@@ -175,7 +178,7 @@ class Config(task.BenchmarkConfig):
     TUNABLE: ClassVar[tuple[str, ...]] = (
         *task.BenchmarkConfig.TUNABLE,
         *("data.workers", "data.prefetch", "data.verify", "data.eval_batch_size"),
-        *("ruleset", "warm_up_steps", "activation_checkpointing"),
+        *("ruleset", "warm_up_steps", "activation_checkpointing", "keep_products"),
     )
     """Rounds 5.1 to 6.1 define the same task."""
 
@@ -194,6 +197,11 @@ class Config(task.BenchmarkConfig):
 
     def refuse(self) -> str | None:
         """Contradictory fields, as a sentence."""
+        if self.keep_products and not self.activation_checkpointing:
+            return (
+                "benchmark.keep_products is for benchmark.activation_checkpointing=true; set that, too, or leave "
+                "it out."
+            )
         if self.activation_checkpointing and self.compile_mode:
             return (
                 "benchmark.activation_checkpointing=true was not tried with benchmark.compile=true; leave one of them "

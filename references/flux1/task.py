@@ -32,7 +32,7 @@ class Task(TrainingTask[Config, Batch]):
         model = self.parallel.construct(lambda: Flux(config.model))
         if config.activation_checkpointing:
             blocks = (model.get_submodule(f"{kind}_blocks").children() for kind in ("double", "single"))
-            recompute(chain.from_iterable(blocks))
+            recompute(chain.from_iterable(blocks), keep_products=config.keep_products)
         return model, optimizer_of(model, config.hyperparameters)
 
     def warm_up(self) -> None:
