@@ -58,12 +58,14 @@ class ParameterCount:
 
     trained, frozen  those that every rank builds
     frozen_bytes     bytes of a frozen one
+    frozen_cast      of the frozen ones, those that layers cast to the numerics of the job, and FSDP2 holds in them
     local            those of the fullest rank alone, where ranks hold different tables; their gradients are sparse
     """
 
     trained: int
     frozen: int = 0
     frozen_bytes: int = 4
+    frozen_cast: int = 0
     local: int = 0
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from train_bench.core.job import Job
-from train_bench.core.sharded_tensors import casts_weights, layers_of, whole
+from train_bench.core.sharded_tensors import narrow_frozen, units_of, whole
 from train_bench.errors import LaunchError
 from train_bench.launchers.parts.ddp import AUTOCAST, TorchParallel, whole_state
 from train_bench.launchers.parts.dividing import dividing
@@ -39,12 +39,16 @@ class ShardedParallel(TorchParallel):
         self._copies: Any = None
 
     def construct(self, make: Callable[[], torch.nn.Module]) -> torch.nn.Module:
-        """Without memory; then this rank's shards are drawn."""
+        """Without memory; then this rank's shards are drawn. Weights that are not trained are held in the numerics of
+        the job where layers cast them."""
         if self.size == 1:
             return super().construct(make)
         fills = Fills()
         model = self._constructed = fills.construct(make)
-        self._units = self._shard(model, AUTOCAST.get(self.precision))
+        kind = AUTOCAST.get(self.precision)
+        if kind is not None:
+            narrow_frozen(model, kind)
+        self._units = self._shard(model, kind)
         model.to_empty(device=self.device)
         fills.draw(model)
         if self._copies is not None:
@@ -103,22 +107,9 @@ class ShardedParallel(TorchParallel):
             cast_forward_inputs=False,
         )
         units: list[Any] = []
-        layers = layers_of(model)
-        inner = {module for layer in layers for module in layer.modules()}
-        for unit in (*layers, model):
-            modules = [one for one in unit.modules() if unit is not model or one not in inner]
-            wide = [
-                one
-                for one in modules
-                if any(True for _ in one.parameters(recurse=False)) and not casts_weights(one)
-            ]
-            if kind is None or unit in wide:
-                units.append(fully_shard(unit, **how))
-                continue
-            for group in [wide] if unit is not model else [[one] for one in wide]:
-                if group:
-                    units.append(fully_shard(group, **how)[0])
-            units.append(fully_shard(unit, mp_policy=cast, **how))
+        for unit in units_of(model, casts=kind is not None):
+            policy = {"mp_policy": cast} if unit.casts else {}
+            units.append(fully_shard(unit.modules, **how, **policy)[0])
         return units
 
     def _divide_below(self, model: torch.nn.Module, mesh: Any) -> None:

@@ -99,7 +99,10 @@ class Config(data_config.ArrayConfig):
         heads = shape.heads * shape.head_size
         fused = heads + 2 * shape.key_value_heads * shape.head_size
         adapters = shape.layers * rank * (2 * shape.width + fused + heads)
-        return task.ParameterCount(trained=adapters, frozen=shape.parameters)
+        as_they_are = shape.width * (shape.rows + 2 * shape.layers + 1)  # embedding and norms
+        return task.ParameterCount(
+            trained=adapters, frozen=shape.parameters, frozen_cast=shape.parameters - as_they_are
+        )
 
     def refuse(self) -> str | None:
         """Missing or contradictory fields, as a sentence."""

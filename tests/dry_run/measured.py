@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -61,14 +62,30 @@ def counted(task: Any, samples: int) -> FlopCounterMode:
 
 
 def peak_of(config: Any, samples: int) -> int:
-    """Bytes that torch's allocator has given out when they were most in the second of two iterations, from the trace
-    of torch's profiler, which began before the weights were made."""
-    profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True)
-    with profiler, task_of(config) as task:
-        batch = task.synthetic(samples)
-        task.iterate(batch)
-        with record_function(MEASURED):
+    """Bytes that torch's allocator has given out when they were most in the second of two iterations, with the weights
+    and all else that was made before."""
+
+    def iterations() -> Iterator[Callable[[], None]]:
+        with task_of(config) as task:
+            batch = task.synthetic(samples)
             task.iterate(batch)
+            yield lambda: task.iterate(batch)
+
+    return most_allocated(iterations())
+
+
+def allocated(step: Callable[[], None]) -> int:
+    """Bytes that torch's allocator has given out when they were most in `step`, above those before it."""
+    return most_allocated(iter([step]))
+
+
+def most_allocated(steps: Iterator[Callable[[], None]]) -> int:
+    """Bytes that torch's allocator has given out when they were most in the one step that `steps` has, from the trace
+    of torch's profiler, which begins before it is made."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
+        for step in steps:
+            with record_function(MEASURED):
+                step()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(file))

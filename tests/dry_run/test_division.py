@@ -53,8 +53,10 @@ def test_fsdp_leaves_a_rank_its_part_of_everything_and_gathers_two_layers_beside
     assert step.memory["optimizer"] == 2 * parts(model) + counters(model)
     every = sum(one.nbytes for one in model.parameters())
     layers = [sum(one.nbytes for one in layer.parameters()) for layer in model.layers]
-    assert step.peak["gathered"] == every - sum(layers) + sum(layers[:2])
-    assert "to gather weights" in step.notes[-1]
+    rest = every - sum(layers)
+    assert step.peak_phase == "backward"
+    assert step.peak["gathered"] == rest + 2 * layers[0] + rest + 2 * layers[0], "and their gradients"
+    assert (step.sharing, step.gathers, step.reduced) == (RANKS, 2 * every, every)
     assert step.undivided == 0, "it is built in shards and evaluated so"
 
 
@@ -71,7 +73,9 @@ def test_gradients_of_an_accumulation_are_shards_unless_they_are_reduced_once(mo
     accumulating = "hyperparameters.gradient_accumulation_steps=2"
     step = step_below(Torchrun(nproc_per_node=RANKS, shard=Shard.fsdp), accumulating)
     assert step.memory["gradients"] == parts(model) >= step.peak["gradients"] > 0
+    assert (step.gathers, step.reduced) == (4 * whole, 2 * whole), "in each of two micro-batches"
     once = step_below(Torchrun(nproc_per_node=RANKS, shard=Shard.fsdp, reduce_once=True), accumulating)
+    assert (once.gathers, once.reduced) == (4 * whole, whole)
     assert once.memory["gradients"] == whole >= once.peak["gradients"] > 0.9 * whole
 
 
@@ -115,6 +119,11 @@ def test_matrices_of_a_group_are_sharded_over_groups_and_copies_over_the_ranks_o
     hosts = step_below(Torchrun(nodes=2, nproc_per_node=2, shard=Shard.hsdp))
     assert hosts.memory["weights"] == two.memory["weights"] and hosts.peak["gathered"] == two.peak["gathered"]
     assert 2 * hosts.samples == two.samples
+    gathers, reduced = hosts.gathers, hosts.reduced
+    sent = bound.bound_of(hosts, bound.Machine(network_gb_s=1.0)).seconds["network"]
+    assert sent == pytest.approx(((gathers + reduced) / 2 + reduced / 2) / 1e9), (
+        "half is averaged over two copies"
+    )
 
 
 def test_a_rank_that_fits_a_step_but_not_all_weights_does_not_fit(model: Decoder) -> None:

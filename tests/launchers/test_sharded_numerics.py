@@ -45,7 +45,7 @@ def plain(*more: str) -> Any:
     return Task(decoder("warm_up_steps=0", *more))
 
 
-def again() -> Any:
+def plain_again() -> Any:
     return plain("activation_checkpointing=true")
 
 
@@ -78,11 +78,15 @@ def painted_again() -> Any:
     return painted("activation_checkpointing=true")
 
 
+def painted_again_in_part() -> Any:
+    return painted("activation_checkpointing=true", "keep_products=true")
+
+
 CASES = {
     one.__name__: one
     for one in (
-        *(plain, again, mixture, mixture_again),
-        *(adapted, adapted_again, painted, painted_again),
+        *(plain, plain_again, mixture, mixture_again),
+        *(adapted, adapted_again, painted, painted_again, painted_again_in_part),
     )
 }
 
@@ -107,7 +111,11 @@ def _rank(number: int, folder: Path) -> None:
         fsdp.AUTOCAST = casts
         for name, case in CASES.items():
             parallel = Sharded(folder, rank=number, size=2, precision=Precision.bf16)
-            found[f"{name} {kind}"] = losses(case(), parallel)
+            task = case()
+            found[f"{name} {kind}"] = losses(task, parallel)
+            if name == "adapted":
+                types = {each: str(one.dtype) for each, one in task.model.named_parameters()}
+                found[f"types {kind}"] = types
     fsdp.AUTOCAST = AUTOCAST
     found["held"] = _held_while_accumulating(folder, number)
     task = LoraTask(llama2_70b_lora("llama2_70b_lora_mini", *tiny(folder)))
@@ -177,6 +185,16 @@ def test_weights_that_are_gathered_in_bf16_give_the_losses_of_those_that_are_cas
 ) -> None:
     assert found[f"{name} cast"] == found[f"{name} wide"]
     assert len(set(found[f"{name} cast"])) == STEPS
+    assert found[f"{name} cast"] == found[f"{name.split('_')[0]} cast"], "the same numbers are computed again"
+
+
+@pytest.mark.full
+def test_weights_that_are_not_trained_are_held_as_layers_cast_them(found: Any) -> None:
+    types = found["types cast"]
+    wide = {name for name, kind in types.items() if kind == "torch.float32"}
+    assert wide == {name for name in types if "norm" in name or "embed" in name or "lora" in name}
+    assert set(types.values()) == {"torch.float32", "torch.bfloat16"}
+    assert set(found["types wide"].values()) == {"torch.float32"}
 
 
 @pytest.mark.full

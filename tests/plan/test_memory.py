@@ -15,6 +15,8 @@ from tests.dry_run.measured import dry, mini
 from tests.fake_campaigns import composed_config, make
 from train_bench.campaign import refusals
 from train_bench.campaign.opened import Campaign
+from train_bench.core.job import Precision
+from train_bench.core.sharded_tensors import casts_weights
 from train_bench.errors import RequestError
 from train_bench.launchers.deepspeed.config import Config as DeepSpeed
 from train_bench.launchers.inline.config import Config as Inline
@@ -58,12 +60,15 @@ def adapted(config: Any) -> nn.Module:
 def test_parameters_are_counted_as_the_network_has_them(name: str, network: Any) -> None:
     config = config_of(name)
     with torch.device("meta"):
-        weights = list(network(config).parameters())
+        built = network(config)
+    weights = list(built.parameters())
     count = config.parameter_count(8)
     assert count.trained == sum(one.numel() for one in weights if one.requires_grad)
     frozen = [one for one in weights if not one.requires_grad]
     assert count.frozen == sum(one.numel() for one in frozen)
     assert all(one.element_size() == count.frozen_bytes for one in frozen)
+    cast = [one for module in built.modules() if casts_weights(module) for one in module.parameters(False)]
+    assert count.frozen_cast == sum(one.numel() for one in cast if not one.requires_grad)
 
 
 @pytest.mark.parametrize("name", ["dlrm_mini", "dlrm_dcnv2_mini"])
@@ -94,13 +99,31 @@ def test_the_fullest_rank_is_counted_where_ranks_hold_different_tables(name: str
 def test_what_a_rank_holds_is_what_the_dry_plan_counts(launcher: Any) -> None:
     ways = {"together": launcher.together, "divided": launcher.divides, "sharing": launcher.sharing}
     step = dry(mini("llama31_8b_mini"), ranks=4, **ways)
-    floor = memory_floor(config_of("llama31_8b_mini"), launcher)
+    floor = memory_floor(config_of("llama31_8b_mini"), launcher, Precision.fp32)
     assert floor is not None
     for kind in ("weights", "gradients", "optimizer"):
         assert getattr(floor, kind) == pytest.approx(step.memory[kind], rel=0.03)
         assert getattr(floor, kind) <= step.memory[kind]
     assert floor.total <= max(sum(step.peak.values()), step.undivided)
     assert bool(floor.whole) == bool(step.undivided)
+
+
+@pytest.mark.parametrize("precision", [Precision.fp32, Precision.bf16])
+def test_frozen_weights_are_held_in_the_numerics_of_the_job_by_ranks_that_shard_them(
+    precision: Precision,
+) -> None:
+    """16 bits of what layers cast, and 32 of embedding and norms."""
+    launcher = Torchrun(nproc_per_node=4, shard=Shard.fsdp)
+    ways = {"divided": launcher.divides, "sharing": launcher.sharing, "precision": precision}
+    step = dry(mini("llama2_70b_lora_mini"), ranks=4, **ways)
+    config = config_of("llama2_70b_lora_mini")
+    floor = memory_floor(config, launcher, precision)
+    assert floor is not None
+    assert floor.weights <= step.memory["weights"] == pytest.approx(floor.weights, rel=0.03)
+    count, narrow = config.parameter_count(4), precision is Precision.bf16
+    assert floor.weights == (4 * (count.trained + count.frozen) - 2 * narrow * count.frozen_cast) // 4
+    whole = memory_floor(config, Torchrun(nproc_per_node=4), precision)
+    assert whole is not None and whole.weights == 4 * (count.trained + count.frozen)
 
 
 @pytest.mark.parametrize(
@@ -144,20 +167,22 @@ def test_what_a_rank_holds_is_what_the_dry_plan_counts(launcher: Any) -> None:
 def test_what_cannot_fit_is_refused_with_a_change_that_would(
     config: Any, launcher: Any, said: str | None
 ) -> None:
-    refused = refuse_memory(config, launcher, CARD, "memory_gb=80")
+    refused = refuse_memory(config, launcher, Precision.fp32, CARD, "memory_gb=80")
     assert (refused is None) == (said is None)
     assert (said or "") in (refused or "")
 
 
 def test_the_change_divides_the_batch() -> None:
     """16 samples are no 3 of 8 ranks, and 1 sample is none of 2."""
-    refused = refuse_memory(config_of("llama31_8b", global_batch_size=1), Inline(), CARD, "memory_gb=80")
+    refused = refuse_memory(
+        config_of("llama31_8b", global_batch_size=1), Inline(), Precision.fp32, CARD, "memory_gb=80"
+    )
     assert "launcher.tensor_parallel=" in str(refused)
     assert "fsdp" not in str(refused)
 
 
 def test_no_change_is_proposed_where_none_would_fit() -> None:
-    refused = refuse_memory(config_of("llama31_8b"), Inline(), 1_000_000, "memory_gb=0.001")
+    refused = refuse_memory(config_of("llama31_8b"), Inline(), Precision.fp32, 1_000_000, "memory_gb=0.001")
     assert "use a device with more memory" in str(refused)
 
 

@@ -94,6 +94,16 @@ def test_put_back_they_are_those_of_the_other_task_bit_by_bit(tmp_path):
     assert torch.equal(other.held["tied"], torch.full((2, 3), 3.25))
 
 
+def test_narrower_numbers_are_put_back_into_a_model_that_holds_them_and_wider_ones_are_refused(tmp_path):
+    narrow = KeepingTask(value=3.25)
+    narrow.held = {name: one.bfloat16() if one.dim() else one for name, one in narrow.held.items()}
+    other = KeepingTask()
+    weights.put_back(other, kept(tmp_path, narrow))
+    assert torch.equal(other.held["layer"], torch.full((2, 3), 3.25))
+    with pytest.raises(LaunchError, match=r"layer as torch.float32 .* torch.bfloat16"):
+        weights.put_back(narrow, kept(tmp_path, other))
+
+
 def test_tensors_of_all_types_are_aligned_and_read_by_the_library(tmp_path):
     task = KeepingTask()
     task.held = {

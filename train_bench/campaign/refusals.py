@@ -155,14 +155,15 @@ def memory(campaign: Campaign) -> Iterator[str]:
     if named is not None and not 0 < named < math.inf:
         yield f"memory_gb is {named:g}; it has to be a finite number of GB above 0."
         return
-    floor = memory_floor(campaign.benchmark, campaign.launcher_config)
+    floor = memory_floor(campaign.benchmark, campaign.launcher_config, job.precision)
     if floor is None or (named is None and floor.total < LEAST_DEVICE_BYTES):
         return
     size, device = (0, "") if named is None else (int(named * 1e9), f"memory_gb={named:g}")
     if named is None and _starts_on_gpus_here(campaign):
         size, device = _gpus(job.python or sys.executable)[1], "the smallest GPU here"
     if size:
-        yield from filter(None, [refuse_memory(campaign.benchmark, campaign.launcher_config, size, device)])
+        asked = campaign.benchmark, campaign.launcher_config, job.precision
+        yield from filter(None, [refuse_memory(*asked, size, device)])
 
 
 def _starts_on_gpus_here(campaign: Campaign) -> bool:

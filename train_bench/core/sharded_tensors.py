@@ -5,6 +5,7 @@ Gathering is a collective: every rank gathers the same tensors in the same order
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -81,3 +82,44 @@ def casts_weights(module: torch.nn.Module) -> bool:
 
     of_autocast = isinstance(module, (torch.nn.Linear, torch.nn.modules.conv._ConvNd))
     return of_autocast or getattr(module, "casts_weights", False)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Modules whose parameters, but for those of earlier units, are gathered together: in the numerics of the job if
+    `casts`, else as they are."""
+
+    modules: list[torch.nn.Module]
+    casts: bool
+
+
+def units_of(model: torch.nn.Module, *, casts: bool) -> list[Unit]:
+    """Units of sharding and gathering, the model last: its layers, and with `casts` what of them and of the model is
+    used in float32, each in a unit before."""
+    units: list[Unit] = []
+    layers = layers_of(model)
+    inner = {module for layer in layers for module in layer.modules()}
+    for unit in (*layers, model):
+        modules = [one for one in unit.modules() if unit is not model or one not in inner]
+        wide = [
+            one
+            for one in modules
+            if any(True for _ in one.parameters(recurse=False)) and not casts_weights(one)
+        ]
+        if not casts or unit in wide:
+            units.append(Unit([unit], casts=False))
+            continue
+        groups = [[one] for one in wide] if unit is model else [wide]
+        units += [Unit(group, casts=False) for group in groups if group]
+        units.append(Unit([unit], casts=True))
+    return units
+
+
+def narrow_frozen(model: torch.nn.Module, kind: torch.dtype) -> None:
+    """Hold weights that are not trained in `kind` where layers cast them to it whenever they use them: the same numbers
+    in half of the memory."""
+    for module in model.modules():
+        if casts_weights(module):
+            for weight in module.parameters(recurse=False):
+                if not weight.requires_grad:
+                    weight.data = weight.data.to(kind)

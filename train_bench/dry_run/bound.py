@@ -76,7 +76,9 @@ def _moved(step: Step) -> float:
 
 
 def _sent(step: Step) -> float:
-    """Minimum bytes that a rank sends: an all-reduce over n ranks takes 2 (n - 1) / n of its size, an all-to-all (n -
-    1) / n."""
-    groups = step.ranks // step.together
-    return 2 * (groups - 1) / groups * step.reduced + (step.ranks - 1) / step.ranks * step.exchanged
+    """Minimum bytes that a rank sends: over n ranks an all-reduce takes 2 (n - 1) / n of its size, an all-gather, a
+    reduce-scatter and an all-to-all (n - 1) / n. Copies that are sharded are averaged shard by shard."""
+    groups = step.ranks // (step.together * step.sharing)
+    shares = (step.sharing - 1) / step.sharing * (step.gathers + step.reduced)
+    averaged = 2 * (groups - 1) / groups * step.reduced / step.sharing
+    return shares + averaged + (step.ranks - 1) / step.ranks * step.exchanged

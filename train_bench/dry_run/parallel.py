@@ -11,6 +11,7 @@ import torch
 
 from train_bench.check.one_rank import OneRank
 from train_bench.core.job import Device, Precision
+from train_bench.core.sharded_tensors import narrow_frozen
 
 AUTOCAST = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.bfloat16}
 """Both formats take two bytes; for float16 CPUs have no LSTM kernel and would take thousands of small steps instead."""
@@ -24,6 +25,7 @@ class DryParallel(OneRank):
     model, optimizer  the wrapped ones
     local             parameters that ranks do not share, by id
     together          ranks of a tensor-parallel group: the same samples, with divided matrices
+    casts             FSDP2 shards and gathers weights in the numerics of the job
     built             peak bytes of weights and buffers before training: whole, plus the shards that replace them
     """
 
@@ -35,11 +37,12 @@ class DryParallel(OneRank):
         together: int,
         kernels: Device,
         precision: Precision,
+        casts: bool,
         phase: Callable[[str], AbstractContextManager[None]],
     ) -> None:
         super().__init__(rank=rank, size=size)
         self.kernels, self.precision = kernels, precision
-        self.together = together
+        self.together, self._casts = together, casts
         self._phase = phase
 
     @property
@@ -56,6 +59,13 @@ class DryParallel(OneRank):
     def channels_last(self) -> bool:
         """As the numerics prefer them on the device of the kernels; that of the meta tensors is the CPU."""
         return self.precision.prefers_channels_last(self.kernels.value)
+
+    def construct(self, make: Callable[[], torch.nn.Module]) -> torch.nn.Module:
+        """Whole; what is not trained is held as a sharding launcher does."""
+        model = make()
+        if self._casts:
+            narrow_frozen(model, AUTOCAST[self.precision])
+        return model
 
     def wrap(
         self,

@@ -17,10 +17,10 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from torch.utils._python_dispatch import _disable_current_modes
 
 from train_bench.core.job import Device, Precision
-from train_bench.core.sharded_tensors import layers_of
+from train_bench.core.sharded_tensors import Unit, layers_of, units_of
 from train_bench.dry_run.attention import attention_of
 from train_bench.dry_run.batch import grown, tensors_of
-from train_bench.dry_run.parallel import DryParallel
+from train_bench.dry_run.parallel import AUTOCAST, DryParallel
 from train_bench.dry_run.watch import OUTSIDE, OperatorCallback, Watch
 from train_bench.errors import RequestError
 from train_bench.task import BenchmarkConfig
@@ -28,13 +28,16 @@ from train_bench.task import BenchmarkConfig
 MICRO_BATCHES = 2
 """Micro-batches of an accumulation that are traced; the others repeat the second."""
 
+CAST = 2
+"""Bytes of a number that autocast has cast."""
+
 START_WEIGHTS = "start_weights"
 """Configuration field, at any level, that names a file of weights: none is read."""
 
 KINDS = ("weights", "gradients", "optimizer", "besides", "inputs", "activations", "gathered", "temporary")
 
 NOT_EXCHANGED = {
-    "divided": "What ranks send to gather weights for a layer is not counted.",
+    "copy": "What ranks send to gather weights for a layer is not counted.",
     "together": "What ranks that divide matrices send of activations is not counted.",
 }
 
@@ -51,13 +54,15 @@ class Step:
     divided        kinds of which this rank holds only its shard
     memory         by kind: weights (with buffers), gradients, optimizer state, other state of the benchmark
                    between steps, inputs, activations, which a forward pass leaves for the backward pass, and
-                   gathered weights of the layers that compute
+                   gathered weights of the layers that compute, with their gradients
     peak           by the same kinds and temporary memory, at the maximum of their sum
     peak_phase     phase of the peak: forward, backward or update
     undivided      bytes while sharded weights are whole on each rank: once they are built, plus the shards that
                    replace them; with `weights` in `divided` in an evaluation, too, plus the optimizer state. 0 if they
                    are not sharded, or built in shards
-    reduced        bytes of gradients in the all-reduce, once a step
+    sharing        ranks that share a copy of the weights by FSDP2, which reduces gradients to shards; 1: none do
+    gathers        bytes of weights in the all-gathers of a step
+    reduced        bytes of gradients in the reductions of a step
     exchanged      bytes that this rank sends in all-to-alls, over all micro-batches of a step
     padded         whether samples are padded, here all to the longest possible
     real_flop      FLOP of a sample without padding, if `real_share` is given
@@ -82,6 +87,8 @@ class Step:
     peak: Mapping[str, int]
     peak_phase: str
     undivided: int
+    sharing: int
+    gathers: int
     reduced: int
     exchanged: int
     notes: tuple[str, ...]
@@ -120,18 +127,25 @@ def step_of(
     watch = Watch()
     with _no_memory(config.benchmark), watch, _exchanges() as exchanges, attention_of(kernels):
         rank = _largest_rank(make, config, ranks)
-        task, parallel = _built(make, config, rank, ranks, kernels, precision, watch, together=together)
-        _divide(watch, parallel, divided, (sharing or ranks) // together)
+        shards = (sharing or ranks) // together
+        by_fsdp = "weights" in divided and "copy" not in divided and shards > 1
+        cast = by_fsdp and config.BUILT_IN_SHARDS and precision in AUTOCAST
+        task, parallel = _built(
+            make, config, rank, ranks, kernels, precision, watch, together=together, casts=cast
+        )
+        whole = _divide(watch, parallel, divided, shards, cast=cast)
         watch.name((list(parallel.model.parameters()), list(parallel.model.buffers())), "weights")
         watch.name_all("temporary", "besides")
         watch.follow(parallel.model)
         batch = _batch(task, samples)
         watch.name(list(tensors_of(batch)), "inputs")
-        reduced = sum(
-            weight.numel() * weight.element_size()
+        reduced = _bytes_of(
+            weight
             for weight in parallel.model.parameters()
             if weight.requires_grad and id(weight) not in parallel.local
         )
+        if by_fsdp and "gradients" in divided:
+            reduced *= micro_batches
         with watch.phase("between"):
             task.iterate(batch)
         _name_state(watch, parallel.optimizer)
@@ -169,11 +183,13 @@ def step_of(
         peak={kind: peak.get(kind, 0) for kind in KINDS},
         peak_phase=peak_phase,
         undivided=_undivided(parallel, memory, divided, in_shards=config.BUILT_IN_SHARDS),
+        sharing=shards if by_fsdp else 1,
+        gathers=2 * micro_batches * whole if by_fsdp else 0,
         reduced=reduced if data_ranks > 1 else 0,
         exchanged=exchanged,
         notes=(
             *(task.dry_notes() if hasattr(task, "dry_notes") else ()),
-            *([NOT_EXCHANGED["divided"]] if "weights" in divided else []),
+            *([NOT_EXCHANGED["copy"]] if {"weights", "copy"} <= set(divided) else []),
             *([NOT_EXCHANGED["together"]] if together > 1 else []),
         ),
     )
@@ -189,6 +205,7 @@ def _built(
     watch: Watch,
     *,
     together: int = 1,
+    casts: bool = False,
 ) -> tuple[Any, DryParallel]:
     task = make(config)
     for needed in ("synthetic", "iterate"):
@@ -203,15 +220,18 @@ def _built(
         together=together,
         kernels=kernels,
         precision=precision,
+        casts=casts,
         phase=watch.phase,
     )
     task.build(1, parallel)
     return task, parallel
 
 
-def _divide(watch: Watch, parallel: DryParallel, divided: tuple[str, ...], ranks: int) -> None:
-    """Have `watch` count shards, of so many ranks. Of rows that do not divide evenly the first rank has the most. Next
-    to the parameters outside of layer lists FSDP2 holds two whole layers: one computes while the next is gathered."""
+def _divide(watch: Watch, parallel: DryParallel, divided: tuple[str, ...], ranks: int, *, cast: bool) -> int:
+    """Have `watch` count shards, of so many ranks; returns the bytes of all weights as they are gathered, with `cast`
+    in the numerics of the job where a layer casts them. Of rows that do not divide evenly the first rank has the most.
+    Next to the parameters outside of its units FSDP2 holds two whole layers: one computes while the next is gathered.
+    In a backward pass it holds their gradients, too, and those of a layer once more while they are reduced."""
     model = parallel.model
 
     def part(tensor: Tensor, kind: str) -> int:
@@ -224,11 +244,30 @@ def _divide(watch: Watch, parallel: DryParallel, divided: tuple[str, ...], ranks
 
     watch.part = part
     weights = list(model.parameters())
-    if "weights" in divided and ranks > 1:
-        layers = sorted((_bytes_of(layer.parameters()) for layer in layers_of(model)), reverse=True)
-        watch.gathered = _bytes_of(weights) - sum(layers) + sum(layers[:2])
     if "copy" in divided:
         watch.hold(sum(part(one, "optimizer") for one in weights if one.requires_grad), "optimizer")
+    if "weights" not in divided or ranks == 1:
+        return 0
+    owner: dict[Tensor, Unit] = {}
+    for unit in units_of(model, casts=cast):
+        for module in unit.modules:
+            for weight in module.parameters():
+                owner.setdefault(weight, unit)
+    watch.casts = {one.untyped_storage()._cdata for one, unit in owner.items() if unit.casts}
+
+    def gathered(of: Iterable[Tensor]) -> int:
+        return sum(one.numel() * (CAST if owner[one].casts else one.element_size()) for one in of)
+
+    def reduced(of: Iterable[Tensor]) -> int:
+        return _bytes_of(one for one in of if one.requires_grad)
+
+    layers = [list(layer.parameters()) for layer in layers_of(model)]
+    last = [one for one in weights if owner[one].modules == [model]]
+    watch.gathered = gathered(last) + sum(sorted(map(gathered, layers))[-2:])
+    largest = max(layers, key=reduced, default=[])
+    whole = [one for one in (*last, *largest) if one.requires_grad]
+    watch.reducing = gathered(whole) + reduced(largest)
+    return gathered(weights)
 
 
 def _undivided(

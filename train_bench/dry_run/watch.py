@@ -40,6 +40,8 @@ class Watch(TorchDispatchMode):
     peak_phase   phase of the peak
     part         bytes of this rank's shard of a tensor of a kind; None: it holds all
     gathered     additional bytes of a forward and a backward pass, because a layer is whole while it computes
+    reducing     additional bytes of a backward pass, because gradients are whole before ranks reduce them
+    casts        storages of weights that are gathered in the numerics of the job: a cast of one is the gathered weight
     on_operator  is called with each operator: phase, operator, arguments
     """
 
@@ -49,7 +51,8 @@ class Watch(TorchDispatchMode):
         self.alive: dict[str, int] = defaultdict(int)
         self.on_operator: OperatorCallback | None = None
         self.part: Callable[[Tensor, str], int] | None = None
-        self.gathered = 0
+        self.gathered = self.reducing = 0
+        self.casts: set[int] = set()
         self._phase, self._part = "build", OUTSIDE
         self._known: dict[int, tuple[weakref.ref[Any], int, str]] = {}
         self._sparse: list[Any] = []
@@ -85,6 +88,8 @@ class Watch(TorchDispatchMode):
                 self._phase if node is None else "backward"
             )  # also of gradients that a loss makes with itself
             self.flop[phase, part] += formula(*args, **kwargs, out_val=result)
+        if func is torch.ops.aten._to_copy.default and args[0].untyped_storage()._cdata in self.casts:
+            self._begin(result.untyped_storage(), "gathered", 0)
         self._see(result)
         return result
 
@@ -103,8 +108,8 @@ class Watch(TorchDispatchMode):
         if self._total > self._most:
             self._most, self.peak, self.peak_phase = self._total, dict(self.alive), self._phase
 
-    def _begin(self, storage: Any, kind: str) -> None:
-        key, size = storage._cdata, storage.nbytes()
+    def _begin(self, storage: Any, kind: str, size: int | None = None) -> None:
+        key, size = storage._cdata, storage.nbytes() if size is None else size
         self._known[key] = (weakref.ref(storage, lambda _: self._end(key)), size, kind)
         self.alive[kind] += size
         self._total += size
@@ -151,7 +156,9 @@ class Watch(TorchDispatchMode):
         before, self._phase = self._phase, name
         if name == "update":
             self.gradients = self.alive["gradients"]
-        gathered = self.gathered if name == "forward" else 0  # the backward pass is within
+        gathered = {"forward": self.gathered, "backward": self.reducing}.get(
+            name, 0
+        )  # the second within the first
         self.hold(gathered, "gathered")
         yield
         self.hold(-gathered, "gathered")

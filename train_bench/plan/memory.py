@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from train_bench.core.job import Precision
 from train_bench.launcher import LauncherConfig
 from train_bench.plan import discover
 from train_bench.task import BenchmarkConfig
@@ -20,6 +21,11 @@ MOST_RANKS = 4096
 """Where the search for a change ends."""
 
 RANKS_OF_A_HOST = 8
+
+CAST = 2
+"""Bytes of a number in these numerics."""
+
+CASTING = (Precision.bf16, Precision.fp16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +61,9 @@ class MemoryFloor:
         return f"{self.total / 1e9:.3g} GB ({listed})"
 
 
-def memory_floor(benchmark: BenchmarkConfig, launcher: LauncherConfig) -> MemoryFloor | None:
+def memory_floor(
+    benchmark: BenchmarkConfig, launcher: LauncherConfig, precision: Precision
+) -> MemoryFloor | None:
     """Lower bound of the fullest rank; None for a benchmark that does not count its parameters."""
     sharing, together, divides = launcher.sharing, launcher.together, launcher.divides
     count = benchmark.parameter_count(launcher.world_size)
@@ -64,6 +72,9 @@ def memory_floor(benchmark: BenchmarkConfig, launcher: LauncherConfig) -> Memory
     state = STATES.get(getattr(benchmark.hyperparameters, "opt_name", ""), 0)
     trained = FP32 * count.trained
     weights = trained + count.frozen_bytes * count.frozen
+    shards = benchmark.BUILT_IN_SHARDS and "weights" in divides and "copy" not in divides
+    if shards and precision in CASTING and sharing > together:
+        weights -= (count.frozen_bytes - CAST) * count.frozen_cast
 
     def own(size: int, kind: str) -> int:
         return size // (sharing if kind in divides else together)
@@ -80,14 +91,18 @@ def memory_floor(benchmark: BenchmarkConfig, launcher: LauncherConfig) -> Memory
 
 
 def refuse_memory(
-    benchmark: BenchmarkConfig, launcher: LauncherConfig, device_bytes: int, device: str
+    benchmark: BenchmarkConfig,
+    launcher: LauncherConfig,
+    precision: Precision,
+    device_bytes: int,
+    device: str,
 ) -> str | None:
     """Reason that a rank cannot fit a device of so many bytes, which `device` names, with a change that would; None if
     the lower bound fits."""
-    floor = memory_floor(benchmark, launcher)
+    floor = memory_floor(benchmark, launcher, precision)
     if floor is None or floor.total <= device_bytes:
         return None
-    found = next(_changes(benchmark, launcher, device_bytes), None)
+    found = next(_changes(benchmark, launcher, precision, device_bytes), None)
     if found is None:
         step = f"No sharding on up to {MOST_RANKS} ranks changes that; use a device with more memory."
     else:
@@ -100,7 +115,7 @@ def refuse_memory(
 
 
 def _changes(
-    benchmark: BenchmarkConfig, launcher: LauncherConfig, device_bytes: int
+    benchmark: BenchmarkConfig, launcher: LauncherConfig, precision: Precision, device_bytes: int
 ) -> Iterator[tuple[str, MemoryFloor]]:
     """Overrides that would fit, and what they need at least: the fewest ranks first, by doubling."""
     tried: LauncherConfig = launcher
@@ -115,7 +130,7 @@ def _changes(
                 or benchmark.hyperparameters.global_batch_size % changed.data_ranks
             ):
                 continue
-            floor = memory_floor(benchmark, changed)
+            floor = memory_floor(benchmark, changed, precision)
             if floor is not None and floor.total <= device_bytes:
                 yield _typed(launcher, changed), floor
         tried = _doubled(tried)

@@ -69,7 +69,10 @@ def _named(kind: str) -> str:
 def _exchange(dry: Mapping[str, Any]) -> str:
     if dry["ranks"] == 1:
         return "none, one rank"
-    reduced = f"all-reduce of {short(dry['reduced'], 'B')} of gradients a step"
+    how = "all-reduce" if dry["sharing"] == 1 else "reduce-scatter"
+    reduced = f"{how} of {short(dry['reduced'], 'B')} of gradients a step"
+    if dry["gathers"]:
+        reduced += f", all-gather of {short(dry['gathers'], 'B')} of weights"
     return reduced + (f", all-to-all of {short(dry['exchanged'], 'B')}" if dry["exchanged"] else "")
 
 

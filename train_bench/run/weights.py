@@ -95,8 +95,13 @@ def put_back(task: ExportsWeights, kept: Sequence[Path]) -> None:
 
 
 def refuse_other_shape(path: Path, name: str, value: torch.Tensor, mine: torch.Tensor) -> None:
-    """Raise `LaunchError` if a tensor of a file does not have the model's shape and type."""
-    if (value.shape, value.dtype) != (mine.shape, mine.dtype):
+    """Raise `LaunchError` if a tensor of a file does not have the model's shape, or a type whose numbers the model's
+    does not hold. Sharded runs hold frozen weights in the numerics of the job."""
+    import torch
+
+    floats = value.is_floating_point() and mine.is_floating_point()
+    kind = torch.promote_types(value.dtype, mine.dtype) if floats else value.dtype
+    if (value.shape, kind) != (mine.shape, mine.dtype):
         raise LaunchError(
             f"{path} holds {name} as {value.dtype} {tuple(value.shape)}, and the model as it is configured has "
             f"{mine.dtype} {tuple(mine.shape)}."

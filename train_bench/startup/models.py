@@ -167,9 +167,8 @@ class Loader:
                 missing.discard(name)
                 mine = named[name]
                 weights.refuse_other_shape(path, name, mapped, mine)
-                holders = (
-                    held.get(_place(mine), []) if mapped.stride() == mine.stride() and mine.numel() else []
-                )
+                alike = (mapped.stride(), mapped.dtype) == (mine.stride(), mine.dtype)
+                holders = held.get(_place(mine), []) if alike and mine.numel() else []
                 sizes["mapped" if holders else "copied"] += _size(mine)
                 if not holders:
                     self._copied.append((mine, mine.clone()))

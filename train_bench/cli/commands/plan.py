@@ -108,7 +108,7 @@ def _memory(campaign: Campaign) -> str | None:
     """Lower bound of the memory of a rank's device; None where no parameters are counted."""
     if campaign.program is not None:
         return None
-    floor = memory_floor(campaign.benchmark, campaign.launcher_config)
+    floor = memory_floor(campaign.benchmark, campaign.launcher_config, campaign.first.precision)
     return (
         None
         if floor is None

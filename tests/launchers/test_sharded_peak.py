@@ -1,0 +1,78 @@
+"""Memory of a step that ranks shard by FSDP2, as torch's allocator has given it out, against the dry plan's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.dry_run.measured import allocated, dry
+from tests.references.configs import llama31_8b
+from tests.references.several_ranks import FromFile, start
+from train_bench.core.job import Precision
+from train_bench.core.sharded_tensors import own_part
+from train_bench.launchers.parts.fsdp import ShardedParallel
+from train_bench.references.llama31_8b.task import Task
+
+RANKS = 2
+SHAPE = (
+    *("model.layers=6", "model.width=256", "model.head_size=64", "model.intermediate=1024"),
+    *("hyperparameters.max_sequence_length=16", "hyperparameters.global_batch_size=4", "warm_up_steps=0"),
+)
+CASES = {
+    "fp32": (),
+    "bf16": (),
+    "bf16 again": ("activation_checkpointing=true",),
+    "bf16 twice": ("hyperparameters.gradient_accumulation_steps=2",),
+}
+
+
+class Sharded(FromFile, ShardedParallel):
+    """Below FSDP2, met through a file once for all cases."""
+
+    def _meet(self) -> None:
+        if not torch.distributed.is_initialized():
+            super()._meet()
+
+
+def config(name: str) -> tuple[Any, Precision]:
+    return llama31_8b("llama31_8b_mini", *SHAPE, *CASES[name]), Precision(name.split()[0])
+
+
+def _rank(number: int, folder: Path) -> None:
+    found = {}
+    for name in CASES:
+        changed, precision = config(name)
+        parallel = Sharded(folder, rank=number, size=RANKS, precision=precision)
+        task = Task(changed)
+        task.build(1, parallel)
+        batch = task.synthetic(task.local_batch_size)
+        task.iterate(batch)
+        state = (one for of in task.optimizer.state.values() for one in of.values())
+        held = sum(own_part(one.detach()).nbytes for one in (*task.model.parameters(), *state))
+        found[name] = held + allocated(lambda task=task, batch=batch: task.iterate(batch))
+    (folder / f"{number}.json").write_text(json.dumps(found))
+    parallel.leave()
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
+    """Bytes of the first rank, by case."""
+    folder = tmp_path_factory.mktemp("peaks")
+    start(_rank, folder, ranks=RANKS)
+    found: dict[str, int] = json.loads((folder / "0.json").read_text())
+    return found
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", CASES)
+def test_the_peak_of_ranks_that_shard_is_what_the_allocator_gives_out(
+    name: str, found: dict[str, int]
+) -> None:
+    """Weights that are gathered in bf16 are not cast again, and autocast keeps none of them."""
+    changed, precision = config(name)
+    step = dry(changed, ranks=RANKS, divided=("weights", "gradients", "optimizer"), precision=precision)
+    assert sum(step.peak.values()) == pytest.approx(found[name], rel=0.06)
