@@ -108,7 +108,7 @@ class ShardedParallel(TorchParallel):
         )
         units: list[Any] = []
         for unit in units_of(model, casts=kind is not None):
-            policy = {"mp_policy": cast} if unit.casts else {}
+            policy: dict[str, Any] = {"mp_policy": cast} if unit.casts else {}
             units.append(fully_shard(unit.modules, **how, **policy)[0])
         return units
 

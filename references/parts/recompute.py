@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,7 +27,7 @@ def recompute(layers: Iterable[nn.Module], *, draws: bool = False, keep_products
     rest again when the backward pass needs it (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016).
     Numbers are the same; layers may draw random ones only with `draws`, which keeps the state of torch's generators
     for each."""
-    how = {"use_reentrant": False, "preserve_rng_state": draws}
+    how: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": draws}
     if keep_products:
         how["context_fn"] = partial(create_selective_checkpoint_contexts, PRODUCTS)
     for layer in layers:
