@@ -149,6 +149,17 @@ def test_layers_that_are_computed_again_take_the_memory_that_torch_gives_out() -
     assert less.flop_per_sample == more.flop_per_sample + again_computed
 
 
+@pytest.mark.full
+def test_blocks_that_keep_their_products_compute_none_again() -> None:
+    again = "activation_checkpointing=true"
+    plain, most, few = (
+        dry(mini("flux1_mini", *words)) for words in ((), (again, "keep_products=true"), (again,))
+    )
+    assert plain.flop_per_sample == most.flop_per_sample < few.flop_per_sample
+    assert few.memory["activations"] < most.memory["activations"] < plain.memory["activations"]
+    assert "activation_checkpointing=true" in str(mini("flux1_mini", "keep_products=true").refuse())
+
+
 def test_the_page_names_what_is_divided(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["benchmark=llama31_8b_mini", "launcher=torchrun", "--ranks=4"]
     assert program.command("plan")(["--dry", *words, "launcher.shard=fsdp"]) == 0
