@@ -46,7 +46,9 @@ MAY_SEE = {
     "referee": BASE | {"compare", "judge", "logs"},
     "store": BASE | {"compare", "judge", "logs", "rules"},
     "report": BASE | {"compare", "forecast", "judge", "logs", "rules"},
-    "fleet": BASE | TASKS | {"campaign", "forecast", "judge", "logs", "plan", "report", "rules", "run"},
+    "fleet": BASE
+    | TASKS
+    | {"campaign", "forecast", "gpu_check", "judge", "logs", "plan", "report", "rules", "run"},
     "observers": BASE | {"launcher", "forecast", "judge", "logs", "plan", "report", "rules"},
     "campaign": BASE
     | {
@@ -105,6 +107,7 @@ MAY_IMPORT_TORCH = (
     "train_bench/check/",
     "train_bench/dry_run/",
     "train_bench/profile/",
+    "train_bench/gpu_check/load.py",
     "train_bench/gpu_check/probe.py",
     "train_bench/gpu_check/probes.py",
     "train_bench/serving/quantisation.py",

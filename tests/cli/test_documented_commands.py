@@ -81,7 +81,7 @@ def _of_acceptance(words: list[str]) -> list[str]:
     options, others = composing.parse(accept._parser(), words)
     overrides, named = accept._parted(others)
     Settings(**{name: getattr(options, name) for name in Settings.__slots__}).refuse()
-    assert names.nodes_of(named) and "{node}" in options.by
+    assert names.nodes_of(named)
     return overrides
 
 

@@ -7,7 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-NAME = sys.argv[1]
+STEP = "--step" in sys.argv
+NAME = os.environ["SLURMD_NODENAME"] if STEP else sys.argv[1]
 KIND = NAME.partition("-")[0]
 
 
@@ -23,6 +24,10 @@ def main():
     say(facts=[1] if KIND == "nonsense" else facts())
     for asked in sys.stdin:
         question = json.loads(asked)
+        if STEP and question["to"] != NAME:
+            continue
+        if question["ask"] == "end":
+            return
         if question["ask"] == "clock":
             say(clock=time.time() + (30 if KIND == "ahead" else 0))
         elif question["ask"] == "train":
@@ -31,6 +36,8 @@ def main():
             if KIND == "hangs":
                 time.sleep(1_000)
             train(question["words"])
+        elif question["ask"] == "load":
+            load()
 
 
 def facts():
@@ -65,6 +72,33 @@ def train(words):
     say(ended=1, message="a sentence of its own")
 
 
+def load():
+    """Four accelerators, the last of which is throttled, has memory errors or fails where the node is named so."""
+    gpus = [
+        {
+            "index": number,
+            "name": "Fake G",
+            "uuid": f"{NAME}-{number}",
+            "rates": {"product": 6e9 + number, "memory": 3e12, "to_device": 5e10, "from_device": 5e10},
+            "facts": {"clocks.sm": "1980 MHz", "ecc.errors.uncorrected.volatile.total": "0"},
+            "error": None,
+        }
+        for number in range(4)
+    ]
+    if KIND == "throttled":
+        gpus[3]["rates"]["product"] = 4.5e9
+        gpus[3]["facts"]["clocks.sm"] = "1200 MHz"
+    pairs = [{"gpus": [number, (number + 1) % 4], "rate": 2e11} for number in range(4)]
+    if KIND == "hostile":
+        gpus = [{"name": {}, "rates": {"product": -1, "memory": "x"}, "facts": [], "uuid": "<script>"}, 7]
+        pairs = [{"gpus": [0, 9], "rate": 1}, {"gpus": "ab", "rate": 1}, None]
+    say(alive=True)
+    if KIND == "loadless":
+        say(ended=1, message="device=cuda, and PyTorch finds no GPU here.", numbers={})
+    else:
+        say(ended=0, message="", numbers={"gpus": gpus, "pairs": pairs})
+
+
 def slowness(kind):
     """Of a training of this kind."""
     if KIND == "doubtful":
@@ -94,6 +128,7 @@ def log(kind):
 
     event("submission_benchmark", "resnet_mini")
     event("global_batch_size", 64)
+    event("train_samples", 900)
     event("run_start")
     for epoch in (1, 2):
         event("block_start", first_epoch_num=epoch, epoch_count=1)
@@ -109,7 +144,12 @@ def log(kind):
 
 
 def say(**answer):
-    line(json.dumps(answer))
+    text = json.dumps(answer)
+    if not STEP:
+        line(text)
+        return
+    for at in range(0, len(text), 50):
+        line(json.dumps({"node": f"{NAME}.cluster", "part": text[at : at + 50], "more": at + 50 < len(text)}))
 
 
 def line(text):

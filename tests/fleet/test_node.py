@@ -6,7 +6,7 @@ import pytest
 
 from tests import command_line
 from train_bench.fleet.link import Link
-from train_bench.fleet.observations import type_of, versions_of
+from train_bench.fleet.observations import load_of, type_of, versions_of
 from train_bench.fleet.rounds import program
 
 LIMIT = 300.0
@@ -62,6 +62,15 @@ def test_when_nobody_asks_any_more_its_command_is_ended(node, tmp_path):
     started(tmp_path)
     node.close()
     assert not processes(tmp_path)
+
+
+@pytest.mark.slow
+def test_it_loads_its_accelerators_and_answers_with_their_figures(node, tmp_path):
+    asked = {"ask": "load", "device": "cpu", "precision": "fp32", "seconds": 0.01}
+    answer = node.ask(asked | {"folder": str(tmp_path / "told"), "name": "load"}, "ended", LIMIT)
+    assert (answer["ended"], answer["message"]) == (0, "")
+    (gpu,) = load_of(answer["numbers"]).gpus
+    assert (gpu.name, gpu.error) == ("cpu", None) and gpu.rates["product"] > 0
 
 
 def test_a_folder_that_cannot_be_written_is_an_answer(node, tmp_path):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import processes
-from train_bench.fleet import acceptance, rounds
+from tests.command_line import processes, wait_for
+from train_bench.fleet import acceptance, link, rounds
 from train_bench.fleet.observations import Node
 from train_bench.rules import ruleset
 
@@ -31,6 +31,12 @@ class Link(rounds.Link):
 @pytest.fixture(autouse=True)
 def limits_of_the_silent_alone(monkeypatch):
     monkeypatch.setattr(rounds, "Link", Link)
+    receive = link.NodeOfStep.receive
+
+    def patient(node, due, limit, *, since=None):
+        return receive(node, due, limit if node._name in ("dies", "hangs") else 300.0, since=since)
+
+    monkeypatch.setattr(link.NodeOfStep, "receive", patient)
 
 
 class Words:
@@ -44,11 +50,33 @@ class Words:
         return [leading, *(["join", str(folder)] for _ in addresses[1:])]
 
 
-def checked(folder, *names, at_once=8, repeats=2, together=True, baseline=None, silence=1.0):
+BY_NODE = (sys.executable, "-S", str(FAKE), "{node}")
+IN_ONE_STEP = (
+    sys.executable,
+    "-S",
+    str(FAKE.with_name("fake_step.py")),
+    "{nodes}",
+    sys.executable,
+    "-S",
+    str(FAKE),
+)
+
+
+def checked(
+    folder,
+    *names,
+    at_once=8,
+    repeats=2,
+    together=True,
+    baseline=None,
+    silence=1.0,
+    command=BY_NODE,
+    load=None,
+):
     """The verdict on a fleet of nodes of these names, and what was done together."""
     nodes = [Node(name=name, address=name) for name in names]
     ways = rounds.Ways(
-        command=(sys.executable, "-S", str(FAKE), "{node}"),
+        command=command,
         program=("--marked", str(folder)),
         at_once=at_once,
         repeats=repeats,
@@ -57,8 +85,10 @@ def checked(folder, *names, at_once=8, repeats=2, together=True, baseline=None, 
         folder=folder,
     )
     with rounds.Fleet(nodes, ways, RULES, lambda text: None) as fleet:
+        if load:
+            fleet.load(load)
         found, done = acceptance.accept(fleet, Words(), baseline or {}, 0.04, in_company=together)
-    assert not running(folder)
+    wait_for(lambda: not running(folder))
     return found, done
 
 
@@ -84,6 +114,49 @@ def test_four_good_nodes_are_good_alone_in_pairs_and_together(tmp_path):
     ]
     assert all(one.trained is not None for one in done)
     assert set(found.slower) == {(a,), (b,), (c,), (d,), *(one.nodes for one in done[:4])}
+
+
+def test_one_step_has_all_nodes_and_loses_the_ill_ones_alone(tmp_path):
+    load = rounds.LoadTest(device="cpu", precision="fp32", seconds=0.1)
+    names = ("a", "throttled", "dies", "b", "hangs", "c")
+    found, done = checked(tmp_path, *names, command=IN_ONE_STEP, load=load)
+    assert {nodes[0]: sentence.partition(":")[0] for nodes, sentence in sentences(found).items()} == {
+        "throttled": "throttled has GPU 3 (Fake G, throttled-3) with 0.0045 TFLOP/s of matrix products, 25% below the "
+        "0.006 of the others like it (within chance",
+        "dies": "dies became unreachable during its training",
+        "hangs": "hangs became unreachable during its training",
+    }
+    assert [one.nodes for one in done] == [("a", "b"), ("b", "c"), ("c", "a"), ("a", "b", "c")]
+    assert not list(tmp_path.glob("links/a.stderr")) and (tmp_path / "links" / "step.stderr").exists()
+
+
+def test_a_step_that_ends_is_the_end_of_all_its_nodes_in_its_own_words(tmp_path):
+    refused = ("sh", "-c", "echo 'srun: error: Invalid node name specified' >&2; exit 1", "{nodes}")
+    found, _ = checked(tmp_path, "a", "b", command=refused)
+    assert {*sentences(found).values()} == {
+        f"{name} never answered: its program ended with exit code 1: srun: error: Invalid node name specified."
+        for name in "ab"
+    }
+
+
+def test_heartbeats_of_nodes_that_are_not_read_are_dropped_and_answers_stay():
+    step = object.__new__(link.Step)
+    step.links, step._begun = {"a": link.NodeOfStep(step, "a"), "b": link.NodeOfStep(step, "b")}, {}
+    for _ in range(1000):
+        step._put(b'{"node": "a", "part": "{\\"alive\\": true}"}\n')
+    step._put(b'{"node": "a.x.org", "part": "{\\"ended\\":", "more": true}\n')
+    step._put(b'{"node": "b", "part": "{\\"ended\\": 7}"}\n')
+    for stray in (
+        b"Welcome\n",
+        b'{"node": "z", "part": "1"}\n',
+        b'{"node": 1, "part": "1"}\n',
+        b'{"node": "a"}\n',
+    ):
+        step._put(stray)
+    step._put(b'{"node": "a", "part": " 3}"}\n')
+    assert [*step.links["a"]._lines.queue] == [b'{"alive": true}', b'{"ended": 3}']
+    assert step.links["a"].receive("ended", 1.0) == {"ended": 3}
+    assert step.links["b"].receive("ended", 1.0) == {"ended": 7}
 
 
 def test_nodes_train_one_after_the_other_where_that_is_asked(tmp_path):

@@ -14,18 +14,22 @@ from train_bench.campaign import refusals
 from train_bench.campaign.opened import Campaign
 from train_bench.core import files
 from train_bench.core.job import Device
-from train_bench.fleet import baseline, rounds, training, verdict
+from train_bench.fleet import accelerators, baseline, rounds, training, verdict
 from train_bench.fleet.observations import Node, Together
-from train_bench.fleet.rounds import Fleet, Trainings
+from train_bench.fleet.rounds import Fleet, LoadTest, Trainings
 from train_bench.fleet.settings import Settings
 from train_bench.fleet.training import Training
 from train_bench.fleet.verdict import Known, Verdict
+from train_bench.judge.published import hardware
 from train_bench.plan.request import Request
 from train_bench.report.page.write import write_acceptance
 
 USUAL_NOISE = {"processors": 0.04, "accelerators": 0.01}
 """Least deviation of ln(time) that is believed of machines that are alike, unless `--noise` says it: virtual machines
 have 0.04 at best, accelerators of one's own less than their clocks differ."""
+
+LOAD_SECONDS = 20.0
+"""Seconds of matrix products on accelerators, unless `--load` says it: power and temperature settle."""
 
 TRIES = 3
 """Repeats of a slow training: interference is transient, hardware faults persist."""
@@ -46,11 +50,11 @@ def accept(
     """Run the acceptance. Returns the verdict, and the trainings `in_company`: by pairs of nodes that are good alone,
     and by all of them."""
     fleet.alone(trainings)
-    found = verdict.judge_nodes(fleet.nodes, known, noise)
+    found = _judge_nodes(fleet.nodes, known, noise)
     for _ in range(TRIES):
         if found.slow:
             fleet.again(trainings, found.slow)
-            found = verdict.judge_nodes(fleet.nodes, known, noise)
+            found = _judge_nodes(fleet.nodes, known, noise)
     if not in_company:
         return found, []
     well = [node.name for node in fleet.nodes if node.trained and node.name not in found.sick()]
@@ -88,13 +92,18 @@ def carry_out(
     )
     with Fleet(nodes, ways, rules, say) as fleet:
         noise = _noise(settings.noise, nodes, request)
+        if seconds := _load_seconds(settings.load, nodes, request):
+            config = request.config
+            fleet.load(
+                LoadTest(device=config.device.value, precision=config.precision.value, seconds=seconds)
+            )
         found, together = accept(fleet, trainings, known, noise, in_company=not settings.alone)
     document = {
         "train_bench": __version__,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "job": job,
         "against": None if settings.against is None else str(settings.against),
-        **_as_json(found, nodes, together),
+        **_as_json(found, nodes, together, planned.jobs[0].nproc_per_node, hardware.flop_per_sample(rules)),
     }
     page = settings.to or folder / "accept.html"
     files.write_json(page.with_suffix(".json"), document)
@@ -102,10 +111,17 @@ def carry_out(
     return Accepted(state=found.state, document=document, page=page)
 
 
+def _judge_nodes(nodes: Sequence[Node], known: Mapping[str, Known], noise: float) -> Verdict:
+    """Each node by its trainings, and its accelerators by their load."""
+    found = verdict.judge_nodes(nodes, known, noise)
+    accelerators.judge(found, nodes, known, noise)
+    return found
+
+
 def _judge_fleet(
     nodes: Sequence[Node], together: Sequence[Together], known: Mapping[str, Known], noise: float
 ) -> Verdict:
-    found = verdict.judge_nodes(nodes, known, noise)  # again, because nodes may have been lost since
+    found = _judge_nodes(nodes, known, noise)  # again, because nodes may have been lost since
     verdict.judge_node_groups(found, nodes, together, noise)
     return found
 
@@ -113,18 +129,35 @@ def _judge_fleet(
 def _noise(noise: float | None, nodes: Sequence[Node], request: Request) -> float:
     if noise is not None:
         return noise / 100
-    on_accelerators = request.config.device is not Device.cpu and any(node.accelerators for node in nodes)
-    return USUAL_NOISE["accelerators" if on_accelerators else "processors"]
+    return USUAL_NOISE["accelerators" if _on_accelerators(nodes, request) else "processors"]
 
 
-def _as_json(found: Verdict, nodes: Sequence[Node], together: Sequence[Together]) -> dict[str, Any]:
+def _load_seconds(seconds: float | None, nodes: Sequence[Node], request: Request) -> float:
+    if seconds is not None:
+        return seconds
+    return LOAD_SECONDS if _on_accelerators(nodes, request) else 0.0
+
+
+def _on_accelerators(nodes: Sequence[Node], request: Request) -> bool:
+    return request.config.device is not Device.cpu and any(node.accelerators for node in nodes)
+
+
+def _as_json(
+    found: Verdict,
+    nodes: Sequence[Node],
+    together: Sequence[Together],
+    ranks: int,
+    flop: tuple[float, str] | None,
+) -> dict[str, Any]:
     doubtful = {name for one in found.undecided for name in one.nodes}
     return {
         "verdict": found.state,
         "nodes": [
             {
-                **{key: value for key, value in asdict(node).items() if key != "trained"},
+                **{key: value for key, value in asdict(node).items() if key not in ("trained", "load")},
                 "trainings": [asdict(done) for done in node.trained],
+                "load": accelerators.as_json(found, node),
+                "mfu": None if flop is None else accelerators.mfu(node, ranks, flop[0]),
                 "longer": found.slower.get((node.name,)),
                 "verdict": verdict.SICK
                 if node.name in found.sick()

@@ -10,7 +10,7 @@ from typing import Any
 from train_bench.core import files
 from train_bench.core.escape import plain_value
 from train_bench.errors import RequestError
-from train_bench.fleet.observations import hashable
+from train_bench.fleet.observations import LARGEST_RATE, hashable
 from train_bench.fleet.verdict import Known, Type
 
 
@@ -24,6 +24,7 @@ def as_json(kind: Type) -> dict[str, Any]:
         "noise": None if usual is None else usual.noise,
         "longest": None if usual is None else usual.bound,
         "versions": kind.versions,
+        "accelerators": kind.rates,
         "outcome": None
         if outcome is None
         else {"order": outcome[0], "evaluations": outcome[1], "weights": outcome[2]},
@@ -58,8 +59,15 @@ def _known(kind: Mapping[str, Any]) -> Known:
         raise ValueError("no times")
     if outcome is not None and not isinstance(outcome["evaluations"], list):
         raise TypeError("no evaluations")
+    rates = {
+        str(name): {str(figure): float(rate) for figure, rate in of_name.items()}
+        for name, of_name in kind.get("accelerators", {}).items()
+    }
+    if not all(0 < rate < LARGEST_RATE for of_name in rates.values() for rate in of_name.values()):
+        raise ValueError("no rates")
     return Known(
         pace=pace,
+        rates=rates,
         noise=noise,
         versions={str(name): str(value) for name, value in kind["versions"].items()},
         outcome=None

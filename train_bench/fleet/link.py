@@ -28,6 +28,11 @@ LONGEST_LINE = 2**18
 WAITING_LINES = 100
 """Lines that a node may be ahead of its reader."""
 
+HEARTBEAT = {"alive": True}
+
+END_SECONDS = 5.0
+"""Seconds for a command that connects to end by a signal."""
+
 GRACE_SECONDS = 15.0
 """Seconds for a node to end its processes: a launch is given 10 s."""
 
@@ -89,7 +94,7 @@ class Link:
             answer = _answer(line)
             if answer is not None and due in answer:
                 return answer
-            if answer == {"alive": True}:
+            if answer == HEARTBEAT:
                 deadline = time.monotonic() + limit
 
     def close(self, grace: float = GRACE_SECONDS) -> None:
@@ -100,9 +105,11 @@ class Link:
             self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(grace)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        for number in (signal.SIGTERM, signal.SIGKILL):  # srun ends its step by the first one alone
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_SECONDS)
         if self._reader.ident is not None:
             self._reader.join(GRACE_SECONDS)
         assert self._process.stdout is not None
@@ -128,6 +135,66 @@ class Link:
             return "it closed its standard output"
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         return f"its program ended with {how}{stderr_tail(self._errors)}"
+
+
+class Step(Link):
+    """One command that runs the program on several nodes (`srun --nodelist={nodes}`). Every node receives all requests,
+    with the name of the node that each is for; answers have that of theirs, and come in pieces shorter than the
+    messages that srun forwards whole. A heartbeat behind others that wait is dropped: nobody is read all the time."""
+
+    def __init__(self, argv: Sequence[str], errors: Path, names: Sequence[str]) -> None:
+        super().__init__(argv, errors)
+        self.links = {name: NodeOfStep(self, name) for name in names}
+        self._begun: dict[str, str] = {}
+
+    def how_it_ended(self) -> str:
+        """End of the command, for each of its nodes."""
+        return self._how_it_ended()
+
+    def _put(self, line: bytes | None) -> None:
+        if line is None:
+            for link in self.links.values():
+                link.deliver(None)
+            return
+        piece = _answer(line) or {}
+        host, part = piece.get("node"), piece.get("part")
+        if not isinstance(host, str) or not isinstance(part, str):
+            return
+        name = host if host in self.links else host.partition(".")[0]
+        if name in self.links:
+            text = (self._begun.pop(name, "") + part)[:LONGEST_LINE]
+            if piece.get("more") is True:
+                self._begun[name] = text
+            else:
+                self.links[name].deliver(text.encode())
+
+
+class NodeOfStep(Link):
+    """Connection to one node of a step."""
+
+    def __init__(self, step: Step, name: str) -> None:
+        self._step, self._name = step, name
+        self._lines = queue.Queue(WAITING_LINES)
+
+    def deliver(self, line: bytes | None) -> None:
+        """Take an answer, or None at the end of the step."""
+        if line is None or self._lines.empty() or _answer(line) != HEARTBEAT:
+            with contextlib.suppress(queue.Full):
+                self._lines.put_nowait(line)
+
+    def listen(self) -> None:
+        """The step listens for all of its nodes."""
+
+    def send(self, request: Mapping[str, Any]) -> None:
+        """Send a request to this node."""
+        self._step.send({"to": self._name, **request})
+
+    def close(self, grace: float = GRACE_SECONDS) -> None:
+        """Ask the node's program to end; the others go on."""
+        self.send({"ask": "end"})
+
+    def _how_it_ended(self) -> str:
+        return self._step.how_it_ended()
 
 
 def stderr_tail(path: Path) -> str:

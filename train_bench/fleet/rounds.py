@@ -9,19 +9,21 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from train_bench.core.escape import plain
 from train_bench.core.excerpt import tail
 from train_bench.errors import TrainBenchError
-from train_bench.fleet.link import GRACE_SECONDS, Link, NodeLost
+from train_bench.fleet.link import GRACE_SECONDS, Link, NodeLost, Step
+from train_bench.fleet.node import STEP
 from train_bench.fleet.observations import (
     Node,
     Together,
     Trained,
     accelerators_of,
+    load_of,
     read_training,
     type_of,
     versions_of,
@@ -40,6 +42,15 @@ PAGE = "report.html"
 """Page of each run, 2 MB, which is removed; `train-bench report` makes it again."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadTest:
+    """Load of all accelerators of a node: device and precision of the job, and seconds of matrix products."""
+
+    device: str
+    precision: str
+    seconds: float
+
+
 class Trainings(Protocol):
     """Training command: the words after `train-bench`, one list for each participating node."""
 
@@ -54,7 +65,7 @@ class Trainings(Protocol):
 class Ways:
     """Connection settings of the nodes.
 
-    command       runs the program on a node; `{node}` stands for its name
+    command       runs the program on a node, whose name `{node}` stands for, or on all, named by `{nodes}`
     program       the program: `train_bench.fleet.node`
     at_once       nodes that train at the same time
     repeats       trainings of each by itself
@@ -93,6 +104,32 @@ class Fleet:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def load(self, test: LoadTest) -> None:
+        """Load the accelerators of every node, as many nodes at once as train at once."""
+        for batch in _batches([node for node in self._reached() if not node.trouble], self._ways.at_once):
+            self._tell(f"load: {', '.join(node.name for node in batch)}")
+            for node in batch:
+                folder = self._ways.folder / "output" / node.name
+                self._links[node.name].send(
+                    {"ask": "load", **asdict(test), "folder": str(folder), "name": "load"}
+                )
+            for node in batch:
+                self._read_load(node)
+
+    def _read_load(self, node: Node) -> None:
+        try:
+            answer = self._links[node.name].receive("ended", self._ways.silence)
+        except NodeLost as error:
+            self._lose(node, f"became unreachable under load: {error}.")
+            return
+        message = answer.get("message")
+        try:
+            if answer.get("ended") != 0:
+                raise ValueError(plain(tail(message, TAIL_CHARACTERS)) if isinstance(message, str) else "?")
+            node.load = load_of(answer.get("numbers"))
+        except ValueError as error:
+            node.trouble.append(f"did not carry out its load test: {str(error).rstrip('.')}.")
 
     def alone(self, trainings: Trainings) -> None:
         """Train every node by itself, all of them in each repeat, so that disturbances over time affect all alike."""
@@ -137,6 +174,23 @@ class Fleet:
 
     def _reach(self) -> None:
         began = time.monotonic()
+        if any("{nodes}" in word for word in self._ways.command):
+            self._connect_all()
+        else:
+            self._connect_each()
+        for node in self._reached():
+            try:
+                facts = self._links[node.name].receive("facts", self._ways.start_limit, since=began)["facts"]
+                if not isinstance(facts, Mapping):
+                    raise NodeLost("its answer has no facts of the machine")
+                node.type, node.versions = type_of(facts), versions_of(facts)
+                node.accelerators = len(accelerators_of(facts))
+                node.ahead, node.ahead_error = _ahead(self._links[node.name], self._ways.start_limit)
+            except NodeLost as error:
+                self._lose(node, f"never answered: {error}.", grace=0.0)
+
+    def _connect_each(self) -> None:
+        """A command for each node."""
         for node in self.nodes:
             argv = [word.replace("{node}", node.name) for word in self._ways.command]
             try:
@@ -148,16 +202,22 @@ class Fleet:
             self._links[node.name] = link
         for link in self._links.values():
             link.listen()
-        for node in self._reached():
-            try:
-                facts = self._links[node.name].receive("facts", self._ways.start_limit, since=began)["facts"]
-                if not isinstance(facts, Mapping):
-                    raise NodeLost("its answer has no facts of the machine")
-                node.type, node.versions = type_of(facts), versions_of(facts)
-                node.accelerators = len(accelerators_of(facts))
-                node.ahead, node.ahead_error = _ahead(self._links[node.name], self._ways.start_limit)
-            except NodeLost as error:
-                self._lose(node, f"never answered: {error}.", grace=0.0)
+
+    def _connect_all(self) -> None:
+        """One command for all nodes."""
+        names = [node.name for node in self.nodes]
+        argv = [word.replace("{nodes}", ",".join(names)) for word in self._ways.command]
+        try:
+            step = Step(
+                (*argv, *self._ways.program, STEP), self._ways.folder / "links" / "step.stderr", names
+            )
+        except NodeLost as error:
+            for node in self.nodes:
+                node.trouble.append(f"is unreachable: {error}.")
+            return
+        self._stack.callback(step.close, min(GRACE_SECONDS, self._ways.silence))
+        self._links.update(step.links)
+        step.listen()
 
     def _reached(self) -> list[Node]:
         return [node for node in self.nodes if node.name in self._links]

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from train_bench.core.digits import distinct
 from train_bench.fleet.observations import PACKAGES, Node, Together, Trained
 from train_bench.fleet.outliers import Scale, scale_of
 from train_bench.judge.checks.ranks import LOST_BOUND
+
+T = TypeVar("T")
 
 GOOD, SICK, CANNOT_TELL = "good", "sick", "cannot tell"
 
@@ -27,11 +29,13 @@ WIDEST_BOUND = 1.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A finding: `sentence` states the fault of the `nodes` (one, or a group), or the undecided check."""
+    """A finding: `sentence` states the fault of the `nodes` (one, or a group), or of `gpus` of one, or the undecided
+    check."""
 
     nodes: tuple[str, ...]
     kind: str
     sentence: str
+    gpus: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,18 +46,20 @@ class Known:
     noise: float
     versions: Mapping[str, str]
     outcome: tuple[Any, ...] | None
+    rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
 class Type:
-    """Nodes of one type: the `usual` scale of their times, and the values that most of them share. None without a
-    majority."""
+    """Nodes of one type: the `usual` scale of their times, the values that most of them share (None without a
+    majority), and the usual rates of their accelerators by name."""
 
     name: str
     nodes: tuple[str, ...]
     usual: Scale | None = None
     versions: dict[str, str] = field(default_factory=dict)
     outcome: tuple[Any, ...] | None = None
+    rates: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,14 +85,14 @@ class Verdict:
         """Nodes that are faulty by themselves."""
         return {finding.nodes[0] for finding in self.findings if len(finding.nodes) == 1}
 
-    def find(self, nodes: Sequence[str], kind: str, sentence: str) -> None:
+    def find(self, nodes: Sequence[str], kind: str, sentence: str, gpus: Sequence[int] = ()) -> None:
         """Add a finding."""
         text = f"{' and '.join(nodes)} {sentence}"
-        self.findings.append(Finding(nodes=tuple(nodes), kind=kind, sentence=text))
+        self.findings.append(Finding(nodes=tuple(nodes), kind=kind, sentence=text, gpus=tuple(gpus)))
 
-    def doubt(self, nodes: Iterable[str], kind: str, sentence: str) -> None:
+    def doubt(self, nodes: Iterable[str], kind: str, sentence: str, gpus: Sequence[int] = ()) -> None:
         """Add an undecided check."""
-        self.undecided.append(Finding(nodes=tuple(nodes), kind=kind, sentence=sentence))
+        self.undecided.append(Finding(nodes=tuple(nodes), kind=kind, sentence=sentence, gpus=tuple(gpus)))
 
 
 def judge_nodes(nodes: Sequence[Node], baseline: Mapping[str, Known], noise: float) -> Verdict:
@@ -155,9 +161,7 @@ def judge_node_groups(
 
 def _slow_pairs(verdict: Verdict, pairs: Sequence[tuple[str, ...]], slow: Sequence[tuple[str, ...]]) -> None:
     """A node whose pairs are all slow is named by itself; the remaining slow pairs are named as pairs."""
-    by_node = Counter(name for pair in pairs for name in pair)
-    ill = [name for name, count in Counter(name for pair in slow for name in pair).items() if count > 1]
-    ill = [name for name in ill if sum(name in pair for pair in slow) == by_node[name]]
+    ill = slow_in_all(pairs, slow)
     for name in ill:
         longest = max(verdict.slower[pair] for pair in slow if name in pair)
         verdict.find(
@@ -174,6 +178,16 @@ def _slow_pairs(verdict: Verdict, pairs: Sequence[tuple[str, ...]], slow: Sequen
                 "link",
                 f"take {longer:.0%} longer than other pairs: check the link between them.",
             )
+
+
+def slow_in_all(pairs: Sequence[Sequence[T]], slow: Sequence[Sequence[T]]) -> list[T]:
+    """Members of several pairs, all of which are slow."""
+    counted = Counter(one for pair in pairs for one in pair)
+    return [
+        one
+        for one, count in Counter(one for pair in slow for one in pair).items()
+        if 1 < count == counted[one]
+    ]
 
 
 def _clocks(verdict: Verdict, nodes: Sequence[Node]) -> None:

@@ -118,36 +118,21 @@ def peaks(probe: Probe) -> None:
         dtype = peak.DTYPES.get(precision, torch.float32)
         best = 0.0
         for side in sides:
-            one, other = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
-            into = torch.empty_like(one)
-            rate = peak.per_second(lambda a=one, b=other, c=into: torch.mm(a, b, out=c), device)  # type: ignore[misc]
-            best = max(best, 2 * side**3 * rate / 1e12)
-            probe.say(**{f"{precision.value}_{side}_tflops": 2 * side**3 * rate / 1e12})
-            del one, other, into
+            rate = peak.product_rate(side, dtype, device) / 1e12
+            best = max(best, rate)
+            probe.say(**{f"{precision.value}_{side}_tflops": rate})
         probe.say(**{f"{precision.value}_tflops": best})
     torch.set_float32_matmul_precision("highest")
     size = 2**30 if probe.gpu else 2**24
-    one, other, into = (torch.rand(size // 4, device=device) for _ in range(3))
-    probe.say(triad_tb_s=3 * size * peak.per_second(_triad(one, other, into), device) / 1e12)
+    probe.say(triad_tb_s=peak.triad_rate(size, device) / 1e12)
+    one, into = (torch.rand(size // 4, device=device) for _ in range(2))
     probe.say(copy_tb_s=2 * size * peak.per_second(lambda: into.copy_(one), device) / 1e12)
-    few = [each[: 2**20] for each in (one, other, into)]
-    probe.say(l2_triad_tb_s=3 * 2**22 * peak.per_second(_triad(*few), device) / 1e12)
+    probe.say(l2_triad_tb_s=peak.triad_rate(2**22, device) / 1e12)
     if not probe.gpu:
         return
-    there = torch.empty(2**26, device=device)
-    hosts = {"pageable": torch.rand(2**26)}
-    if probe.cuda:
-        hosts["pinned"] = hosts["pageable"].pin_memory()
-    for kind, host in hosts.items():
-        to = peak.per_second(lambda a=host: there.copy_(a, non_blocking=True), device)  # type: ignore[misc]
-        back = peak.per_second(lambda a=host: a.copy_(there, non_blocking=True), device)  # type: ignore[misc]
-        probe.say(**{f"h2d_{kind}_gb_s": 2**28 * to / 1e9, f"d2h_{kind}_gb_s": 2**28 * back / 1e9})
-
-
-def _triad(one: Any, other: Any, into: Any) -> Callable[[], object]:
-    import torch
-
-    return lambda: torch.add(one, other, alpha=3.0, out=into)
+    for kind in ("pageable", "pinned") if probe.cuda else ("pageable",):
+        to, back = peak.link_rates(2**28, device, pinned=kind == "pinned")
+        probe.say(**{f"h2d_{kind}_gb_s": to / 1e9, f"d2h_{kind}_gb_s": back / 1e9})
 
 
 def train(probe: Probe, benchmark: str, *words: str, name: str = "run") -> dict[str, Any]:

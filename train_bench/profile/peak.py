@@ -48,18 +48,13 @@ def measure(device: torch.device, precision: Precision, stated_tflops: float | N
     for side in SIDES[device.type] if stated_tflops is None else ():
         if not _fits(4 * 5 * side**2, device):  # float32 at first, and two of them in the other type
             break
-        one, other = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
-        into = torch.empty_like(one)
-        rate = 2 * side**3 * per_second(lambda a=one, b=other, c=into: torch.mm(a, b, out=c), device)  # type: ignore[misc]
+        rate = product_rate(side, dtype, device)
         if rate > best:
             best, at = rate, side
         if 2 * side**3 > rate * SECONDS:
             break
-        del one, other, into
     moved = {
-        3 * size: 3 * size * per_second(_triad(size, device), device)
-        for size in TRIAD_BYTES[device.type]
-        if _fits(3 * size, device)
+        3 * size: triad_rate(size, device) for size in TRIAD_BYTES[device.type] if _fits(3 * size, device)
     }
     if device.type == "cuda":  # the memory of the step is measured next
         torch.cuda.empty_cache()
@@ -70,9 +65,27 @@ def measure(device: torch.device, precision: Precision, stated_tflops: float | N
     return Peak(flop_per_second=best, bytes_per_second=moved, source=source)
 
 
-def _triad(size: int, device: torch.device) -> Callable[[], object]:
+def product_rate(side: int, dtype: torch.dtype, device: torch.device) -> float:
+    """FLOP/s of a product of two square matrices."""
+    one, other = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+    into = torch.empty_like(one)
+    return 2 * side**3 * per_second(lambda: torch.mm(one, other, out=into), device)
+
+
+def triad_rate(size: int, device: torch.device) -> float:
+    """Bytes/s of a triad over three arrays of `size` bytes."""
     one, other, into = (torch.ones(size // 4, device=device) for _ in range(3))
-    return lambda: torch.add(one, other, alpha=3.0, out=into)
+    return 3 * size * per_second(lambda: torch.add(one, other, alpha=3.0, out=into), device)
+
+
+def link_rates(size: int, device: torch.device, *, pinned: bool) -> tuple[float, float]:
+    """Bytes/s of copies of `size` bytes from the host to a device, and back."""
+    there, host = torch.empty(size // 4, device=device), torch.rand(size // 4)
+    if pinned:
+        host = host.pin_memory()
+    to = per_second(lambda: there.copy_(host, non_blocking=True), device)
+    back = per_second(lambda: host.copy_(there, non_blocking=True), device)
+    return size * to, size * back
 
 
 def _fits(size: int, device: torch.device) -> bool:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from train_bench.report.console import print_line
 
-HEADINGS = ("node", "seconds", "longer than usual", "waited", "clock ahead, s", "weights", "verdict")
+HEADINGS = ("node", "seconds", "longer than usual", "waited", "clock ahead, s", "weights", "MFU", "verdict")
 
 ROOMY = 100
 """Columns of a terminal from which on a heading is one line."""
@@ -59,8 +59,30 @@ def row(node: Mapping[str, Any]) -> list[str]:
         f"{max(waited):.1%}" if waited else "-",
         "-" if ahead is None else f"{round(ahead, 3) + 0.0:+.3f}",
         ((trainings[0]["weights"] or "-") if trainings else "-")[:8],
+        "-" if node["mfu"] is None else f"{node['mfu']:.1%}",
         WORDS[node["verdict"]],
     ]
+
+
+GPU_HEADINGS = (
+    *("node", "GPU", "name", "TFLOP/s", "memory, TB/s", "from host, GB/s", "to host, GB/s"),
+    *("slowest pair, GB/s", "verdict"),
+)
+
+
+def gpu_rows(node: Mapping[str, Any]) -> list[list[str]]:
+    """Rates under load of each accelerator of a node, and the slower of the all-reduces with its neighbours."""
+    if node["load"] is None:
+        return []
+    rows = []
+    for gpu in node["load"]["gpus"]:
+        pairs = [pair["rate"] for pair in node["load"]["pairs"] if gpu["index"] in pair["gpus"]]
+        units = {"product": 1e12, "memory": 1e12, "to_device": 1e9, "from_device": 1e9}
+        rates = [gpu["rates"].get(name, 0.0) / unit for name, unit in units.items()]
+        rates.append(min(pairs, default=0.0) / 1e9)
+        shown = [f"{rate:.4g}" if rate else "-" for rate in rates]
+        rows.append([node["name"], str(gpu["index"]), gpu["name"], *shown, WORDS[gpu["verdict"]]])
+    return rows
 
 
 def longer(one: Mapping[str, Any]) -> str:

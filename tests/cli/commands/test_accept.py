@@ -48,6 +48,32 @@ def test_an_ill_node_gives_1_and_is_named_first_of_all(tmp_path, capsys):
     assert "bit computes incorrectly" in page.read_text()
 
 
+def test_each_accelerator_has_a_verdict_and_the_node_its_mfu_by_the_measured_peak(tmp_path, capsys):
+    names = ("a", "throttled", "loadless", "d")
+    code, told = accept(tmp_path / "fleet", *names, "--alone", "--load", "0.1")
+    assert code == 1
+    by_name = {node["name"]: node for node in told["nodes"]}
+    assert [gpu["verdict"] for gpu in by_name["throttled"]["load"]["gpus"]] == ["good"] * 3 + ["sick"]
+    assert by_name["a"]["verdict"] == by_name["d"]["verdict"] == "good"
+    assert {finding["nodes"][0]: finding["kind"] for finding in told["findings"]} == {
+        "throttled": "gpu",
+        "loadless": "lost",
+    }
+    printed = capsys.readouterr().out
+    assert (
+        "throttled has GPU 3 (Fake G, throttled-3) with 0.0045 TFLOP/s of matrix products, 25% below"
+        in printed
+    )
+    assert "under load clocks.sm 1200 MHz" in printed
+    # 900 samples in 10 s, 1.84e7 FLOP each, against 6 GFLOP/s of the one accelerator that trains.
+    assert by_name["a"]["mfu"] == pytest.approx(90 * 1.84e7 / 6e9)
+    assert "27.6%" in printed
+    page = (tmp_path / "fleet" / "accept.html").read_text()
+    assert page.count("<td>FAULTY</td>") == 1 and page.count('<td class="text">Fake G</td>') == 12
+    (kind,) = told["types"]
+    assert kind["accelerators"]["Fake G"]["product"] == pytest.approx(6e9, rel=1e-6)
+
+
 @pytest.mark.full
 def test_what_cannot_be_told_gives_3_and_with_a_baseline_it_can(tmp_path):
     before = tmp_path / "before" / "accept.json"
@@ -81,6 +107,7 @@ def test_nodes_are_told_where_configurations_of_ones_own_are(tmp_path):
         (["a b"], "'a b' is not a valid node name"),
         (["../a"], "'../a' is not a valid node name"),
         (["a", "--repeats", "0"], "--repeats is 0; it is at least 1."),
+        (["a", "--load", "-1"], "--load is -1; it is 0 to 3600 (seconds)."),
         (["a", "--noise", "0"], "--noise is 0; it is above 0"),
         (["a", "--by", "ssh n1"], "it names the node as {node}"),
         (["a", "--by", "ssh '{node}"], "cannot be split into words: no closing quotation"),
@@ -107,6 +134,7 @@ TYPES = [
         '"pace": 1, "outcome": null, "versions": []',
         f'"pace": 1{"0" * 400}, "outcome": null, "versions": {{}}',
         '"pace": 1, "outcome": {"order": "o", "evaluations": 3, "weights": "w"}, "versions": {}',
+        '"pace": 1, "outcome": null, "versions": {}, "accelerators": {"H": {"product": 0}}',
     )
 ]
 

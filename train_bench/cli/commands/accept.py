@@ -82,8 +82,8 @@ def _parser() -> composing.OverrideParser:
         "--by",
         default="ssh -o BatchMode=yes {node}",
         metavar="COMMAND",
-        help="what runs a program on a node: 'ssh {node}' or 'srun --nodes=1 --ntasks=1 --nodelist={node}'; ssh "
-        "without it",
+        help="what runs a program on a node: 'ssh {node}', or on all of them: 'srun --nodes=64 --ntasks-per-node=1 "
+        "--nodelist={nodes}'; ssh without it",
     )
     parser.add_argument("--against", type=Path, metavar="FILE", help="accept.json of an earlier acceptance")
     parser.add_argument(
@@ -114,6 +114,13 @@ def _parser() -> composing.OverrideParser:
     )
     parser.add_argument(
         "--interface", metavar="NAME", help="network interface of the nodes for trainings together"
+    )
+    parser.add_argument(
+        "--load",
+        type=float,
+        metavar="SECONDS",
+        help="seconds of matrix products on all accelerators of a node at once, before the trainings; without it 20 on "
+        "accelerators, else 0: no load",
     )
     parser.add_argument("--alone", action="store_true", help="no trainings together")
     return parser

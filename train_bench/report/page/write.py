@@ -28,7 +28,7 @@ from train_bench.errors import RequestError
 from train_bench.judge.tree import Judged
 from train_bench.logs.record import RunRecord
 from train_bench.report import comparison as described
-from train_bench.report.accept import HEADINGS, SUMMARY, WORDS, longer, row
+from train_bench.report.accept import GPU_HEADINGS, HEADINGS, SUMMARY, WORDS, gpu_rows, longer, row
 from train_bench.report.findings import GRADES
 from train_bench.report.page import (
     convergence,
@@ -200,6 +200,8 @@ def write_acceptance(content: Mapping[str, Any], to: Path) -> None:
             content=content,
             headings=HEADINGS,
             row=row,
+            gpu_headings=GPU_HEADINGS,
+            gpu_rows=gpu_rows,
             longer=longer,
             summary=SUMMARY,
             words=WORDS,

@@ -1,0 +1,79 @@
+"""The load of all accelerators of a host, with processors in place of several."""
+
+import pytest
+import torch
+
+from train_bench.core.job import Precision
+from train_bench.gpu_check import load
+from train_bench.profile import peak
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    monkeypatch.setattr(peak, "SECONDS", 0.0)
+
+
+def test_every_device_has_its_rates_by_the_measuring_code_of_gpu_check():
+    rows = load.load([CPU] * 3, Precision.fp32, 0.0)
+    assert [(row.index, row.error) for row in rows] == [(0, None), (1, None), (2, None)]
+    assert all(set(row.rates) == {"product", "memory"} and min(row.rates.values()) > 0 for row in rows)
+
+
+def test_a_device_that_fails_is_left_alone_and_the_others_go_on(monkeypatch):
+    products, calls = peak.product_rate, []
+
+    def product_rate(*words):
+        calls.append(words)
+        if len(calls) == 1:
+            raise RuntimeError("an uncorrectable ECC error")
+        return products(*words)
+
+    monkeypatch.setattr(peak, "product_rate", product_rate)
+    rows = load.load([CPU] * 3, Precision.fp32, 0.0)
+    (failed,) = (row for row in rows if row.error)
+    assert (failed.error, failed.rates) == ("RuntimeError: an uncorrectable ECC error", {})
+    assert sum(len(row.rates) for row in rows) == 4
+    reduced = []
+    found = load.pairs([CPU] * 3, rows, reduced.append)
+    assert [pair["gpus"] for pair in found] == [
+        pair for pair in ([0, 1], [1, 2], [2, 0]) if failed.index not in pair
+    ]
+
+
+@pytest.mark.parametrize(("count", "pairs"), [(1, []), (2, [[0, 1]]), (4, [[0, 1], [1, 2], [2, 3], [3, 0]])])
+def test_neighbours_in_a_ring_reduce_in_pairs(count, pairs):
+    rows = [load.Loaded(index=at, name="cpu", uuid=None) for at in range(count)]
+    reduced = []
+    found = load.pairs([CPU] * count, rows, lambda tensors: reduced.append(len(tensors)))
+    assert [pair["gpus"] for pair in found] == pairs
+    assert set(reduced) <= {2} and all(pair["rate"] > 0 for pair in found)
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [(Precision.bf16, torch.bfloat16), (Precision.fp32, torch.float32)]
+)
+def test_products_are_those_of_the_precision_of_the_job(precision, dtype, monkeypatch):
+    asked = []
+    monkeypatch.setattr(peak, "product_rate", lambda side, of, device: asked.append((side, of)) or 1.0)
+    load.load([CPU], precision, 0.0)
+    assert asked == [(128, dtype)]
+
+
+def test_what_the_driver_says_belongs_to_the_accelerator_with_that_uuid(monkeypatch):
+    rows = [load.Loaded(index=at, name="H", uuid=f"GPU-{at}") for at in range(2)]
+    said = "GPU-1, 1200 MHz, 350.10 W, 88, 0\nGPU-7, 1 MHz, 1 W, 1, 1\nhalf a line\n"
+    monkeypatch.setattr(load, "run", lambda command: type("Answer", (), {"stdout": said}))
+    load._ask_driver(rows, 0.0)
+    assert rows[0].facts == {}
+    assert rows[1].facts == dict(zip(load.SMI[1:], ["1200 MHz", "350.10 W", "88", "0"], strict=True))
+
+
+def test_without_gpus_auto_is_the_processor_and_cuda_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert load.devices("auto") == load.devices("cpu") == [CPU]
+    with pytest.raises(SystemExit, match="PyTorch finds no GPU here"):
+        load.devices("cuda")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert load.devices("auto") == [torch.device("cuda", 0), torch.device("cuda", 1)]

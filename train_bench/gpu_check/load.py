@@ -1,0 +1,156 @@
+"""Load of every accelerator of a host at once, which `train-bench accept` starts on each node:
+
+python -m train_bench.gpu_check.load DEVICE PRECISION SECONDS
+
+All of them compute large matrix products for so many seconds, then stream their memory, then copy over the host
+link; at last neighbours reduce between them. One that fails leaves the others their figures. On a CPU sizes are tiny.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from functools import partial
+
+import torch
+
+from train_bench.core.job import Precision
+from train_bench.gpu_check.probe import Probe, run
+from train_bench.profile import peak
+
+SIDE = {"cpu": 128, "cuda": 16384}
+TRIAD_BYTES = {"cpu": 2**16, "cuda": 2**30}
+LINK_BYTES = 2**28
+PAIR_BYTES = {"cpu": 2**16, "cuda": 2**28}
+
+SMI = ("uuid", "clocks.sm", "power.draw", "temperature.gpu", "ecc.errors.uncorrected.volatile.total")
+"""What nvidia-smi is asked for under load."""
+
+LONGEST_ERROR = 300
+
+
+@dataclass(slots=True, kw_only=True)
+class Loaded:
+    """An accelerator under load: its number, name and UUID; `rates` in FLOP and bytes a second; `facts` of its driver
+    under load; why it failed."""
+
+    index: int
+    name: str
+    uuid: str | None
+    rates: dict[str, float] = field(default_factory=dict)
+    facts: dict[str, str] = field(default_factory=dict)
+    error: str | None = None
+
+
+def devices(kind: str) -> list[torch.device]:
+    """Every visible device of a kind; `auto` is the GPUs, and without any the CPU."""
+    count = 0 if kind == "cpu" else torch.cuda.device_count()
+    if kind == "cuda" and not count:
+        sys.exit("device=cuda, and PyTorch finds no GPU here; look at nvidia-smi.")
+    return [torch.device("cuda", index) for index in range(count)] or [torch.device("cpu")]
+
+
+def load(found: Sequence[torch.device], precision: Precision, seconds: float) -> list[Loaded]:
+    """Load them together, phase by phase."""
+    rows = [_described(index, device) for index, device in enumerate(found)]
+    torch.set_float32_matmul_precision("high" if precision is Precision.tf32 else "highest")
+
+    def product(device: torch.device) -> dict[str, float]:
+        dtype, until = peak.DTYPES.get(precision, torch.float32), time.monotonic() + seconds
+        rates: list[float] = []
+        while not rates or time.monotonic() < until:
+            rates.append(peak.product_rate(SIDE[device.type], dtype, device))
+        # Later ones are those of a chip at its working temperature.
+        return {"product": statistics.median(rates[len(rates) // 2 :])}
+
+    def memory(device: torch.device) -> dict[str, float]:
+        return {"memory": peak.triad_rate(TRIAD_BYTES[device.type], device)}
+
+    def link(device: torch.device) -> dict[str, float]:
+        if device.type == "cpu":
+            return {}
+        to, back = peak.link_rates(LINK_BYTES, device, pinned=True)
+        return {"to_device": to, "from_device": back}
+
+    with ThreadPoolExecutor(len(found) + 1) as threads:
+        asked = threads.submit(_ask_driver, rows, 0.8 * seconds if found[0].type == "cuda" else None)
+        for phase in (product, memory, link):
+            list(threads.map(partial(_keep, phase), rows, found))
+        asked.result()
+    return rows
+
+
+def pairs(
+    found: Sequence[torch.device], rows: Sequence[Loaded], reduce: Callable[[Sequence[torch.Tensor]], None]
+) -> list[dict[str, object]]:
+    """Bytes a second of an all-reduce between neighbours in a ring; a pair with one that has failed is left out."""
+    ring = [(at, (at + 1) % len(found)) for at in range(len(found) if len(found) > 2 else len(found) - 1)]
+    measured: list[dict[str, object]] = []
+    for pair in ring:
+        if any(rows[at].error for at in pair):
+            continue
+        size = PAIR_BYTES[found[pair[0]].type]
+        tensors = [torch.zeros(size // 4, device=found[at]) for at in pair]
+        with _current(found[pair[0]]):
+            rate = size * peak.per_second(lambda of=tensors: reduce(of), found[pair[0]])  # type: ignore[misc]
+        measured.append({"gpus": [rows[at].index for at in pair], "rate": rate})
+    return measured
+
+
+def _described(index: int, device: torch.device) -> Loaded:
+    if device.type == "cpu":
+        return Loaded(index=index, name="cpu", uuid=None)
+    properties = torch.cuda.get_device_properties(device)
+    return Loaded(index=index, name=properties.name, uuid=f"GPU-{getattr(properties, 'uuid', index)}")
+
+
+def _keep(phase: Callable[[torch.device], dict[str, float]], row: Loaded, device: torch.device) -> None:
+    """Figures of a phase, or why it failed, after which the device is left alone."""
+    if row.error is not None:
+        return
+    try:
+        with _current(device):
+            row.rates |= phase(device)
+    except (RuntimeError, OSError) as error:
+        row.error = f"{type(error).__name__}: {error}"[:LONGEST_ERROR]
+
+
+def _current(device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """Streams and events of a thread are those of its current device."""
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+
+
+def _ask_driver(rows: Sequence[Loaded], after: float | None) -> None:
+    """Clocks, power, temperature and memory errors under load; without nvidia-smi there are none."""
+    if after is None:
+        return
+    time.sleep(after)
+    with contextlib.suppress(OSError):
+        answer = run(["nvidia-smi", f"--query-gpu={','.join(SMI)}", "--format=csv,noheader"])
+        for line in answer.stdout.splitlines():
+            values = [value.strip() for value in line.split(",")]
+            for row in rows:
+                if len(values) == len(SMI) and row.uuid == values[0]:
+                    row.facts = dict(zip(SMI[1:], values[1:], strict=True))
+
+
+def main() -> None:
+    """Print the figures as those of a probe."""
+    from pathlib import Path
+
+    kind, precision, seconds = sys.argv[1:]
+    found = devices(kind)
+    probe = Probe(found[0].type, Path())
+    rows = load(found, Precision(precision), float(seconds))
+    probe.say(gpus=[asdict(row) for row in rows])
+    if len(found) > 1:
+        probe.say(pairs=pairs(found, rows, torch.cuda.nccl.all_reduce))
+
+
+if __name__ == "__main__":
+    main()
