@@ -71,6 +71,21 @@ class Launcher:
             env=env,
         )
 
+    def on_each_node(self, job: Job, argv: tuple[str, ...]) -> tuple[str, ...]:
+        """A step that carries out a command once on each node of a run, beside that of its ranks. It shares their
+        CPUs and GPUs."""
+        step = [
+            "--overlap",
+            f"--nodes={job.nodes}",
+            f"--ntasks={job.nodes}",
+            "--ntasks-per-node=1",
+            "--cpus-per-task=1",
+            "--kill-on-bad-exit=0",
+        ]
+        if self.config.gres is not None:
+            step.append(f"--gres={self.config.gres}")
+        return (*self._on_own_nodes(step), *argv)
+
     def _srun(self, job: Job, *, tasks_per_node: int) -> tuple[str, ...]:
         config = self.config
         step = [
@@ -86,7 +101,10 @@ class Launcher:
         if config.container_image is not None and config.container_runtime is ContainerRuntime.pyxis:
             step.append(f"--container-image={config.container_image}")
             step.append(f"--container-mounts={','.join(_mounts(config, job))}")
-        step += config.srun_extra
+        return self._on_own_nodes([*step, *config.srun_extra])
+
+    def _on_own_nodes(self, step: list[str]) -> tuple[str, ...]:
+        config = self.config
         if config.parallel == 1 or config.array:
             return ("srun", *step)
         # Parallel runs use disjoint nodes; the script names this run's.

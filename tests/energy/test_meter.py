@@ -22,8 +22,9 @@ from tests.fake_campaigns import Diary, FakeLauncher, begin, judged, make, open_
 from tests.sandbox import ROOT
 from train_bench.campaign import command_trust, metering, one_run
 from train_bench.campaign.opened import Campaign
+from train_bench.core import files
 from train_bench.energy import counters, meter, readings, sampler
-from train_bench.energy.meter import Meter, parse_options
+from train_bench.energy.meter import Meter, StepMeter, parse_options
 from train_bench.errors import RequestError
 from train_bench.judge import energy
 from train_bench.logs import log
@@ -76,7 +77,8 @@ def tree(tmp_path, monkeypatch):
 def job(tmp_path):
     folder = tmp_path / "campaign"
     folder.mkdir()
-    return SimpleNamespace(index=0, folder=folder, result_file=folder / "result_0.txt")
+    ranks = folder / "ranks" / "run_0"
+    return SimpleNamespace(index=0, folder=folder, result_file=folder / "result_0.txt", ranks_folder=ranks)
 
 
 def asked(idle="0 s", command=None):
@@ -202,6 +204,78 @@ def test_hosts_measure_for_themselves_and_their_energies_add_up(tree, job):
     assert found.above_idle == pytest.approx((watts - 100) * 120, rel=1e-3, abs=1)
 
 
+STEP = (sys.executable, "-S", str(ROOT / "tests" / "fleet" / "fake_step.py"), "n1,n2")
+
+
+@pytest.fixture
+def clocks_apart(monkeypatch):
+    """The second node of a step is another host, whose clock is 3 s ahead."""
+    true = readings.read
+
+    def read(path):
+        rows = true(path)
+        if rows.first is not None and path.name.startswith("energy_1_"):
+            rows = readings.shifted(replace(rows, first={**rows.first, "host": "n2"}), 3_000)
+        return rows
+
+    monkeypatch.setattr(readings, "read", read)
+    return lambda job, host: files.write_json(
+        job.ranks_folder / "clocks.json", {"ahead_seconds": {platform.node(): 0.0, "n2": 3.0}}
+    )
+
+
+def test_every_node_of_a_slurm_job_has_its_own_energy_cut_at_the_times_of_the_first(tree, job, clocks_apart):
+    said = []
+    read = StepMeter(asked("50 W"), job.folder, said.append, lambda argv: (*STEP, *argv), hosts=2)
+    with Load(tree.rapl(), 150):
+        read.begin()
+        clocks_apart(job, "n2")
+        begin = now_ms()
+        for host in (0, 1):
+            moved(job, host)
+        end = now_ms()
+        read.run_over(job, begin, end)
+        running = read._process
+        read.end()
+    assert running.poll() == 0
+    for host, name in enumerate((platform.node(), "n2")):
+        first, *_, last = log.read(job.folder / "power" / "result_0" / f"node_{host}.txt").events
+        assert (first.time_ms, last.time_ms) == (begin - 1, end + 1)
+        assert (first.metadata["host"], first.metadata["nodes"]) == (name, 2)
+    found = energy.measure(SimpleNamespace(file=str(job.result_file), minutes=2))
+    shifted = (0, 3_000)
+    watts = sum(watts_of(job, begin + shift, end + shift, host) for host, shift in enumerate(shifted))
+    assert found.joules == pytest.approx(watts * 120, rel=1e-3)
+    assert found.above_idle is not None
+    assert [text.partition(" read")[0] for text in said] == ["energy: on host 0,", "energy: on host 1,"]
+
+
+def test_a_step_of_samplers_that_slurm_refuses_ends_no_run_and_is_one_sentence(job):
+    said, refused = [], ("sh", "-c", "echo 'srun: error: Unable to create step' >&2; exit 1")
+    read = StepMeter(asked(), job.folder, said.append, lambda argv: refused, hosts=64)
+    read.begin()
+    read.run_over(job, 1_000, 2_000)
+    read.end()
+    (sentence,) = said
+    errors = Path(
+        sentence.removeprefix("energy: on host 0, the sampler did not start; see ").removesuffix(".")
+    )
+    assert "Unable to create step" in errors.read_text()
+    assert not (job.folder / "power").exists()
+
+
+@pytest.mark.parametrize("several", ["launcher.nodes=2", "launcher.parallel=2"])
+def test_slurm_starts_the_samplers_of_its_nodes(tmp_path, several):
+    plan = make(f"output={tmp_path / 'campaign'}", "launcher=slurm", several, "energy=auto")
+    read = metering.meter(Campaign.of(plan), print)
+    assert isinstance(read, StepMeter)
+    assert len(read._meters) == plan.jobs[0].nodes
+    command = " ".join(read._on_each_host(("sampler",)))
+    assert f"--overlap --nodes={plan.jobs[0].nodes} --ntasks={plan.jobs[0].nodes} " in command
+    assert ("--relative" in command) == ("parallel" in several)
+    assert command.endswith(" sampler")
+
+
 def test_a_sampler_that_cannot_be_started_ends_no_run(job, monkeypatch):
     said = []
     monkeypatch.setattr(sys, "executable", "/no/python")
@@ -265,7 +339,7 @@ def test_a_sampler_writes_the_joules_of_its_counters_twice_a_second(monkeypatch)
     monkeypatch.setattr(counters, "find_counters", lambda *_: ([counter], []))
     sampler.sample(sampler.Order(rows="", sysfs="", command=None, idle_seconds=10), rows.append, [])
     assert rows == [
-        {"sources": ["RAPL package-0"], "reasons": [], "idle_watts": 150.0},
+        {"sources": ["RAPL package-0"], "host": platform.node(), "reasons": [], "idle_watts": 150.0},
         {"t": 1_010_000, "j": [1500.0]},
         {"t": 1_010_500, "j": [1575.0]},
         {"t": 1_011_000, "j": [1650.0]},
@@ -419,7 +493,7 @@ def test_ranks_on_hosts_that_nobody_joins_by_hand_are_not_measured_in_part(tree,
     tree.rapl()
     plan = make(f"output={tmp_path / 'campaign'}", "launcher=slurm", several, "energy=auto")
     said = []
-    read = metering.meter(Campaign.of(plan), said.append)
+    read = metering.meter(replace(Campaign.of(plan), launcher=FakeLauncher()), said.append)
     read.begin()
     assert not read.reads
     (sentence,) = said

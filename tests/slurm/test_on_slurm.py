@@ -101,6 +101,34 @@ def test_slurm_starts_a_program_of_the_users_own_as_it_starts_a_reference(tmp_pa
 
 
 @pytest.mark.full
+def test_every_node_of_a_job_has_its_own_energy(tmp_path):
+    folder = tmp_path / "campaign"
+    meter = "energy_command=sh -c 'while sleep 0.1; do echo 42 W; done'"
+    arguments = (*SLURM, *program("slow"), "energy=auto", meter, "energy_idle='40 W'", "launcher.wait=true")
+    answer = train_bench("run", *arguments, f"output={folder}", timeout=280)
+    assert answer.returncode == 1, answer.stderr
+    power = sorted(path.name for path in (folder / "power" / "result_0").iterdir())
+    assert power == ["node_0.txt", "node_1.txt"]
+    (entry,) = json.loads(train_bench("score", str(folder), "--json").stdout)["entries"]
+    joules = 2 * 42 * 60 * entry["runs"][0]["minutes"]
+    assert entry["energy"]["joules"] == pytest.approx(joules, rel=0.05), entry["energy_reason"]
+
+
+@pytest.mark.full
+def test_one_step_reaches_a_fleet_whose_accelerators_are_loaded(tmp_path):
+    folder = tmp_path / "fleet"
+    by = "srun --nodes=2 --ntasks-per-node=1 --kill-on-bad-exit=0 --nodelist={nodes}"
+    job = ("benchmark=dlrm_mini", "--alone", "--at-once", "1", "--repeats", "1", "--blocks", "1")
+    words = ("n1", "n2", *job, "--load", "0.1")
+    answer = train_bench("accept", *words, "--by", by, f"output={folder}", timeout=280)
+    told = json.loads((folder / "accept.json").read_text())
+    assert [node["name"] for node in told["nodes"]] == ["n1", "n2"], answer.stderr
+    assert all(node["trainings"] and not node["trouble"] for node in told["nodes"])
+    assert [[gpu["error"] for gpu in node["load"]["gpus"]] for node in told["nodes"]] == [[None], [None]]
+    assert slurm("squeue", "--noheader") == ""
+
+
+@pytest.mark.full
 def test_an_array_has_a_task_per_run_and_is_judged_by_the_job_that_waits_for_it(tmp_path):
     folder = tmp_path / "campaign"
     submit(folder, *SLURM, *program("miss"), "runs=2", "launcher.array=true")

@@ -49,7 +49,7 @@ def take_part(folder: Path, overrides: Sequence[str], tell: Callable[[str], None
     refusals.refuse(campaign, refusals.TO_CONTINUE)
     with lock.held(folder / "ranks" / f"host_{host}.lock", f"The part of host {host} in {folder}"):
         _prepare_data(campaign)
-        read = metering.meter(campaign, tell, host=host)
+        read = metering.meter_of_host(campaign, tell, host=host)
         read.begin()
         try:
             return _follow(campaign, host, tell, read)

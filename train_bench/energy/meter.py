@@ -1,4 +1,4 @@
-"""Energy of a campaign's runs on one host: starts the sampler process and writes the power log of each run."""
+"""Energy of a campaign's runs on a host, or on those of a step: starts samplers and writes power logs of runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from train_bench.core import files, shell_words
+from train_bench.core import files, host_clocks, shell_words
 from train_bench.core.job import Job
 from train_bench.energy import readings, sampler
 from train_bench.errors import RequestError, WriteError
@@ -31,6 +31,13 @@ LAST_READING_SECONDS = 10.0
 """Timeout in seconds for the first reading after a run, which a loaded host may delay."""
 
 POLL_SECONDS = 0.05
+
+END_SECONDS = 5.0
+
+STEP_SECONDS = 120.0
+"""Timeout for the first samplers of a step, which srun starts on all nodes."""
+
+STEP_END_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,43 +86,43 @@ class Meter:
         *,
         host: int = 0,
         hosts: int = 1,
+        rows: str | None = None,
     ) -> None:
         self._wish, self._folder, self._host, self._hosts = wished, folder, host, hosts
         self._tell = say
         self._said: set[str] = set()
         self._process: subprocess.Popen[bytes] | None = None
         # Runs of a campaign may be carried out by several processes at once, on hosts of a job array.
-        self._rows = folder / "ranks" / f"energy_{host}_{socket.gethostname()}_{os.getpid()}.jsonl"
+        name = rows or f"energy_{host}_{socket.gethostname()}_{os.getpid()}.jsonl"
+        self._rows = folder / "ranks" / name
 
     def begin(self) -> None:
         """Start the sampler, and wait until it has measured the idle power."""
         if self._wish is None:
             return
         try:
-            self._process = self._started(self._wish)
+            self.discard_rows()
+            errors = self._rows.with_suffix(".stderr")
+            process = _started(self._wish, self._rows, errors, lambda argv: argv)
         except OSError as error:
             self._say(f"energy: {self._where}the sampler could not be started ({error.strerror})")
         else:
-            self._tell_beginning(self._first())
+            self.follow(process, errors, START_SECONDS)
 
-    def _started(self, wished: EnergyOptions) -> subprocess.Popen[bytes]:
+    def discard_rows(self) -> None:
+        """Remove the rows of an earlier sampler."""
         self._rows.parent.mkdir(parents=True, exist_ok=True)
         self._rows.unlink(missing_ok=True)
-        order = sampler.Order(
-            rows=str(self._rows),
-            sysfs=str(SYSFS),
-            command=wished.command,
-            idle_seconds=wished.idle_seconds,
-            period_seconds=sampler.PERIOD_SECONDS,
-        )
-        with self._rows.with_suffix(".stderr").open("wb") as stderr:
-            return subprocess.Popen(
-                sampler.argv(order),
-                stdin=subprocess.PIPE,  # it ends with this process
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-                start_new_session=True,
-            )
+
+    def follow(self, process: subprocess.Popen[bytes], errors: Path, start_seconds: float) -> None:
+        """Read the rows of a sampler, which this process or one of its children is, once there is a first one."""
+        self._process = process
+        self._tell_beginning(self._first(start_seconds), errors)
+
+    @property
+    def hostname(self) -> str:
+        """Host of the sampler by the name that it gave."""
+        return str((readings.read(self._rows).first or {}).get("host", ""))
 
     @property
     def reads(self) -> bool:
@@ -141,7 +148,12 @@ class Meter:
             self._say(f"energy: {self._where}{why}; {measured} and others like it have no energy")
             return
         idle, source = self._idle(rows)
-        stated = {"host": socket.gethostname(), "idle_watts": idle, "idle": source, "nodes": self._hosts}
+        stated = {
+            "host": (rows.first or {}).get("host"),
+            "idle_watts": idle,
+            "idle": source,
+            "nodes": self._hosts,
+        }
         try:
             files.write(path, readings.power_log(rows, begin_ms, end_ms, stated))
         except WriteError as error:
@@ -150,23 +162,17 @@ class Meter:
     def end(self) -> None:
         """End the sampler."""
         if self._process is not None:
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-            try:
-                self._process.wait(5)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+            _end(self._process, END_SECONDS)
             self._process = None
 
     @property
     def _where(self) -> str:
         return f"on host {self._host}, " if self._hosts > 1 else ""
 
-    def _first(self) -> readings.Rows:
+    def _first(self, start_seconds: float) -> readings.Rows:
         """First row of the sampler."""
         assert self._wish is not None and self._process is not None
-        deadline = time.monotonic() + self._wish.idle_seconds + START_SECONDS
+        deadline = time.monotonic() + self._wish.idle_seconds + start_seconds
         rows = readings.read(self._rows)
         while rows.first is None and time.monotonic() < deadline and self._process.poll() is None:
             time.sleep(POLL_SECONDS)
@@ -192,11 +198,9 @@ class Meter:
             return None, "not measured"
         return round(watts, 3), f"measured for {self._wish.idle_seconds:g} s before the first run"
 
-    def _tell_beginning(self, rows: readings.Rows) -> None:
+    def _tell_beginning(self, rows: readings.Rows, errors: Path) -> None:
         if rows.first is None:
-            self._say(
-                f"energy: {self._where}the sampler did not start; see {self._rows.with_suffix('.stderr')}"
-            )
+            self._say(f"energy: {self._where}the sampler did not start; see {errors}")
         elif not rows.sources:
             why = "; ".join(rows.first["reasons"]) or "there is no counter"
             self._say(f"energy: {self._where}no counter is readable: {why}. The runs continue without energy")
@@ -211,6 +215,88 @@ class Meter:
         if key not in self._said:
             self._said.add(key)
             self._tell(text.removesuffix(".") + ".")
+
+
+class StepMeter:
+    """Meters of all hosts of a run, whose samplers one command starts: `on_each_host` makes it of that of a sampler.
+    Their rows and logs are in the folder that all hosts see."""
+
+    def __init__(
+        self,
+        wished: EnergyOptions,
+        folder: Path,
+        say: Callable[[str], None],
+        on_each_host: Callable[[tuple[str, ...]], tuple[str, ...]],
+        *,
+        hosts: int,
+    ) -> None:
+        self._wish, self._say, self._on_each_host = wished, say, on_each_host
+        rows = f"energy_{sampler.HOST}_{socket.gethostname()}_{os.getpid()}.jsonl"
+        self._rows = folder / "ranks" / rows
+        self._errors = folder / "ranks" / f"energy_step_{socket.gethostname()}_{os.getpid()}.stderr"
+        self._meters = [
+            Meter(wished, folder, say, host=host, hosts=hosts, rows=rows.replace(sampler.HOST, str(host)))
+            for host in range(hosts)
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def begin(self) -> None:
+        """Start the samplers, and wait until they have measured the idle power."""
+        for meter in self._meters:
+            meter.discard_rows()
+        try:
+            self._process = _started(self._wish, self._rows, self._errors, self._on_each_host)
+        except OSError as error:
+            self._say(f"energy: the samplers could not be started ({error.strerror}).")
+            return
+        for meter in self._meters:
+            meter.follow(self._process, self._errors, STEP_SECONDS)
+            if self._process.poll() is not None:  # one sentence of a step that was refused
+                break
+
+    def run_over(self, job: Job, begin_ms: int | None, end_ms: int | None) -> None:
+        """Write the power logs of a run, each cut by what the handshake found its host to be ahead of host 0."""
+        for meter in self._meters:
+            ahead_ms = host_clocks.ahead_ms(job, meter.hostname) if meter.reads else 0
+            meter.run_over(job, begin_ms, end_ms, ahead_ms=ahead_ms)
+
+    def end(self) -> None:
+        """End the samplers."""
+        if self._process is not None:
+            _end(self._process, STEP_END_SECONDS)
+            self._process = None
+
+
+def _started(
+    wished: EnergyOptions, rows: Path, errors: Path, command: Callable[[tuple[str, ...]], tuple[str, ...]]
+) -> subprocess.Popen[bytes]:
+    order = sampler.Order(
+        rows=str(rows),
+        sysfs=str(SYSFS),
+        command=wished.command,
+        idle_seconds=wished.idle_seconds,
+        period_seconds=sampler.PERIOD_SECONDS,
+    )
+    with errors.open("wb") as stderr:
+        return subprocess.Popen(
+            command(sampler.argv(order)),
+            stdin=subprocess.PIPE,  # it ends with this process
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            start_new_session=True,
+        )
+
+
+def _end(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """End a sampler, or a command that has started several: by its input, by a signal that it passes on, by force."""
+    assert process.stdin is not None
+    process.stdin.close()
+    for force in (process.terminate, process.kill):
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            force()
+    process.wait()
 
 
 def discard_readings(job: Job) -> None:

@@ -7,6 +7,8 @@ sources; each further row has the time and the joules of every counter; the last
 from __future__ import annotations
 
 import json
+import os
+import platform
 import select
 import sys
 import time
@@ -18,6 +20,8 @@ from typing import Any
 from train_bench.energy import counters
 from train_bench.energy.counters import Command, Counter, CounterLost, Total
 
+HOST = "{host}"
+
 PERIOD_SECONDS = 0.5
 """The power rules ask for a reading each second at least."""
 
@@ -27,8 +31,8 @@ FIRST_LINE_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """Arguments of a sampler: file of its rows, root of sysfs, the command that replaces the counters, and seconds of
-    idle measurement before anything else (0: none)."""
+    """Arguments of a sampler: file of its rows (`HOST` in its name is the number of a node in a step), root of sysfs,
+    the command that replaces the counters, and seconds of idle measurement before anything else (0: none)."""
 
     rows: str
     sysfs: str
@@ -40,7 +44,9 @@ class Order:
 def main(argv: Sequence[str]) -> None:
     """Entry point; `argv[1]` is an `Order` as JSON."""
     order = Order(**json.loads(argv[1]))
-    with Path(order.rows).open("ab", buffering=0) as rows:
+    path = Path(order.rows)
+    own = path.with_name(path.name.replace(HOST, os.environ.get("SLURM_NODEID", "0")))
+    with own.open("ab", buffering=0) as rows:
 
         def write(row: dict[str, Any]) -> None:
             rows.write(json.dumps(row).encode() + b"\n")
@@ -55,6 +61,7 @@ def main(argv: Sequence[str]) -> None:
 
 def sample(order: Order, write: Any, command: list[Command]) -> None:
     """Find the counters, measure the idle power, then write rows until the end."""
+    first: dict[str, Any] = {"sources": [], "host": platform.node()}
     reasons: list[str] = []
     chosen: list[Counter] = []
     try:
@@ -69,7 +76,7 @@ def sample(order: Order, write: Any, command: list[Command]) -> None:
             return
         after = counters.joules(chosen)
     except CounterLost as lost:
-        write({"sources": [], "reasons": [*reasons, str(lost)], "idle_watts": None})
+        write(first | {"reasons": [*reasons, str(lost)], "idle_watts": None})
         over(None)
         return
     if order.idle_seconds >= 1:  # long enough to measure
@@ -80,7 +87,7 @@ def sample(order: Order, write: Any, command: list[Command]) -> None:
         chosen = [chosen[at] for at in moving]
         before, after = ([values[at] for at in moving] for values in (before, after))
     idle = (sum(after) - sum(before)) / (time.monotonic() - began) if order.idle_seconds and chosen else None
-    write({"sources": [one.name for one in chosen], "reasons": reasons, "idle_watts": idle})
+    write(first | {"sources": [one.name for one in chosen], "reasons": reasons, "idle_watts": idle})
     if chosen:
         _until_the_end(chosen, order.period_seconds, write)
     else:
