@@ -1,6 +1,8 @@
 """torchrun over two hosts, started by hand on each."""
 
+import contextlib
 import json
+import signal
 
 import pytest
 
@@ -111,6 +113,49 @@ def test_a_rank_that_is_killed_on_host_1_is_named_in_the_record(two_hosts, tmp_p
     assert record(folder)["deaths"] == ["rank 1 killed by SIGKILL"]
     assert finished(other)[0] == 1
     assert no_process_is_left(two_hosts)
+
+
+@pytest.mark.full
+def test_a_run_goes_on_after_a_rank_was_killed_and_its_hosts_were_preempted_twice(two_hosts, tmp_path):
+    """From checkpoints in the folder that both see, in one log, with the processes of both hosts ended each time."""
+    folder = tmp_path / "campaign"
+    words = ("benchmark=dlrm_mini", "runs=1", "checkpoint_seconds=0", f"data_dir={tmp_path / 'data'}")
+    first = two_hosts[0].start(*arguments(two_hosts, folder, *words, "benchmark.evaluation.until=2"))
+    other = two_hosts[1].start(*joining(two_hosts, folder))
+    wait_for(lambda: evaluated(folder, 2), seconds=300)
+    state = json.loads((folder / "ranks/run_0/rank_1.json").read_text())
+    two_hosts[1].kill(state["pid"])
+    for count in (1, 2):
+        wait_for(lambda count=count: keys(folder).count("run_restored") == count, seconds=300)
+        done = keys(folder).count("eval_stop")
+        wait_for(lambda done=done: keys(folder).count("eval_stop") > done, seconds=300)
+        first.send_signal(signal.SIGTERM)
+        code, _, err = finished(first)
+        assert (code, finished(other)[0]) == (75, 75), err
+        assert "0 of 1 runs are finished and stay, and one goes on from its checkpoint" in err
+        assert no_process_is_left(two_hosts)
+        first = two_hosts[0].start("run", f"resume={folder}")
+        other = two_hosts[1].start(*joining(two_hosts, folder))
+    assert "Incomplete: 1 of 5" in finished(first)[1]
+    assert finished(other)[0] == 0
+    assert record(folder)["status"] == "aborted"
+    logged = keys(folder)
+    assert [logged.count(key) for key in ("run_start", "run_failed", "run_restored", "run_stop")] == [
+        1,
+        3,
+        3,
+        1,
+    ]
+    assert no_process_is_left(two_hosts)
+
+
+def keys(folder):
+    """Keys of the log of the first run, as far as it has been written."""
+    for name in ("result_0.txt.part", "result_0.txt"):
+        with contextlib.suppress(FileNotFoundError):
+            lines = (folder / name).read_text().splitlines()
+            return [json.loads(line.removeprefix(":::MLLOG "))["key"] for line in lines if line.endswith("}")]
+    return []
 
 
 @pytest.mark.full
