@@ -2,7 +2,8 @@
 
 BEHAVIOUR is what happens in the middle of the run: `converge`, `miss` the target, get `killed`, `hang`, `raise`,
 `vanish` before anything is logged; `killed_once` dies behind its third evaluation unless it was started again, where
-`warned_once` is warned of its end, `waits_once` waits for that, and `hangs_once` does not end by itself;
+`warned_once` is warned of its end and `warned_again` so behind the first one of any start, `waits_once` waits for that,
+and `hangs_once` does not end by itself;
 `forbidden` logs a value that the rules forbid, waits until a file `seen` in its ranks folder says that it was noticed,
 and converges.
 """
@@ -43,7 +44,7 @@ class Misbehaving(FakeTask):
         self.clock.pass_ms(self.later_ms.get(self.evaluations, 0))
         if self.behaviour == "killed" or (self.behaviour == "killed_once" and self.evaluations == 3):
             os.kill(os.getpid(), signal.SIGKILL)
-        if self.evaluations == 3 and self.behaviour == "warned_once":
+        if (self.evaluations, self.behaviour) in ((3, "warned_once"), (1, "warned_again")):
             preemption.warn(self.job, "SIGTERM on n1")
         while self.evaluations == 3 and self.behaviour.endswith("s_once"):
             if self.behaviour == "waits_once" and preemption.warning(self.job) is not None:

@@ -14,8 +14,19 @@ USUAL = {
 }
 
 
+NO_SPACE = "No space left on device"
+
+FULL_DISK = (
+    "A file system of that rank's host is full (rank_N.json names the host): look at df there, and at the folders of "
+    "TMPDIR, data_dir= and caches."
+)
+
+
 def usual_cause(death: str) -> str:
-    """Sentence on the usual cause of a death that names such a signal, with a space behind it; empty for others."""
+    """Sentence on the usual cause of a death that names such a signal or a full disk, with a space behind it; empty
+    for others."""
     if "inject_faults" in death:
         return ""
+    if NO_SPACE in death:
+        return f"{FULL_DISK} "
     return next((f"{said} " for name, said in USUAL.items() if f"killed by {name}" in death), "")
