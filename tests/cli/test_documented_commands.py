@@ -30,7 +30,10 @@ PAGES = [
     *sorted(ROOT.glob("references/**/README.md")),
     ROOT / "bench" / "README.md",
 ]
-COMMAND = re.compile(r"^(?: {4}|\$ )?train-bench (run|plan|accept) (.+)$", re.MULTILINE)
+COMMAND = re.compile(
+    r"^(?: {4}|\$ )?(?:(?:docker|apptainer|srun) .*\s)?train[-_]bench(?:\.sif)? (run|plan|accept) (.+)$",
+    re.MULTILINE,
+)
 OF_THE_READER = re.compile(r"benchmark=(\./\S+|waves|moons)|\bresume=|\bDIR\b|hydra/launcher=|python=/venv")
 """Benchmarks that the reader has made (`test_tutorials.py` and `tests/template` run them), campaigns of before,
 placeholders, sweeps by packages of their own, and another environment."""
@@ -117,6 +120,19 @@ def test_commands_are_found_on_many_pages() -> None:
     pages = {page for page, _ in CASES}
     assert {"README.md", "docs/fleets.md", "docs/launchers.md", "references/llama31_8b/README.md"} <= pages
     assert len(CASES) > 60
+
+
+@pytest.mark.parametrize("name", ["64-nodes", "64-nodes-slurm", "launchers", "fleets"])
+def test_no_command_of_a_page_on_clusters_is_passed_over(name: str) -> None:
+    """Those that are not planned here are of a campaign that exists already, or of a reader's placeholder."""
+    text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    blocks = "\n".join(re.findall(r"^```\w*\n(.*?)^```", text, re.M | re.S))
+    lines = [
+        line for line in blocks.splitlines() if re.search(r"train[-_]bench(\.sif)? (run|plan|accept)\b", line)
+    ]
+    assert lines
+    passed_over = [line for line in lines if not COMMAND.match(line) and "exec python -m" not in line]
+    assert passed_over == []
 
 
 @pytest.mark.parametrize(("page", "words"), CASES)
