@@ -39,7 +39,7 @@ class Launcher:
             if config.hostfile is not None:
                 return "launcher.hostfile is for launcher.starter=deepspeed; torchrun reads none."
             return Torchrun(config).refuse(benchmark)
-        for name in OF_SEVERAL_HOSTS:
+        for name in (*OF_SEVERAL_HOSTS, "numa_binding"):
             if getattr(config, name) != getattr(Config(), name):
                 return f"launcher.{name} is for launcher.starter=torchrun; leave it out."
         if config.nodes < 1 or config.nproc_per_node < 1:

@@ -17,9 +17,18 @@ class Rendezvous(str, Enum):
     c10d = "c10d"
 
 
+class NumaBinding(str, Enum):
+    """CPUs of a rank, by their place beside its GPU."""
+
+    node = "node"
+    socket = "socket"
+    exclusive = "exclusive"
+    core_complex = "core-complex"
+
+
 @dataclass(slots=True, kw_only=True)
 class Config(ShardingConfig):
-    """The fields of this class are for `nodes` above 1.
+    """All fields but numa_binding are for `nodes` above 1.
 
     rendezvous   static or c10d
     master_addr  address of host 0 that the others can reach
@@ -27,6 +36,8 @@ class Config(ShardingConfig):
     node_rank    number of this host; set by `train-bench join` alone
     interface    network interface of Gloo and NCCL on this host; null lets them choose
     local_addr   (c10d) address of this host that the others can reach; null is its name
+    numa_binding  torchrun's --numa-binding: each rank keeps to CPUs near its GPU: node, socket, exclusive or
+                  core-complex; null binds none
     """
 
     name: str = "torchrun"
@@ -36,6 +47,7 @@ class Config(ShardingConfig):
     node_rank: int = 0
     interface: str | None = None
     local_addr: str | None = None
+    numa_binding: NumaBinding | None = None
 
     RESTARTS: ClassVar[bool] = True
 

@@ -78,6 +78,7 @@ class Launcher:
             *self._rendezvous(job),
             f"--log-dir={os.devnull}",
             f"--nproc-per-node={job.nproc_per_node}",
+            *([] if config.numa_binding is None else [f"--numa-binding={config.numa_binding.value}"]),
         )
         return Launch(argv=(*agent, *rank_argv[1:]), env=env)
 

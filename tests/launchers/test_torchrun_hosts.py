@@ -4,10 +4,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from torch.distributed import run
 
 from tests.fake_campaigns import composed_config
 from tests.run.fakes import job
-from train_bench.launchers.torchrun.config import Config, Rendezvous
+from train_bench.launchers.torchrun.config import Config, NumaBinding, Rendezvous
 from train_bench.launchers.torchrun.start import Launcher
 
 BENCHMARK = composed_config().benchmark
@@ -43,6 +44,14 @@ def test_what_makes_no_sense_together_is_refused_by_one_sentence(options, word):
 
 def test_several_ranks_on_several_hosts_are_not_refused():
     assert Launcher(Config(**TWO, nproc_per_node=4, rendezvous=Rendezvous.c10d)).refuse(BENCHMARK) is None
+
+
+@pytest.mark.parametrize("binding", [None, *NumaBinding])
+def test_ranks_are_bound_beside_their_gpus_where_that_is_asked(binding):
+    bound = [word for word in argv(numa_binding=binding) if "numa" in word]
+    assert bound == ([] if binding is None else [f"--numa-binding={binding.value}"])
+    parsed = run.get_args_parser().parse_args([*bound, "script.py"])  # as this torch takes it
+    assert parsed.numa_binding == (binding and binding.value)
 
 
 def test_every_host_but_the_first_is_told_how_to_join():
