@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests import needs
 from tests.fake_campaigns import Diary, FakeLauncher, begin, judged, make, run_all
 from tests.selection import others_in_full
 from train_bench.campaign import data, runner
@@ -175,10 +176,20 @@ class Killer(Diary):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("launcher", "ranks"), [("inline", 1), ("torchrun", 2)])
-def test_a_real_run_that_is_killed_trains_to_the_same_qualities(tmp_path, launcher, ranks):
-    words = ["benchmark=dlrm_mini", "benchmark.evaluation.until=1.6", f"launcher={launcher}", "device=cpu"]
+@pytest.mark.parametrize(
+    ("launcher", "ranks", "benchmark", "until"),
+    needs.launchers(
+        [
+            pytest.param("inline", 1, "dlrm_mini", 1.6),
+            pytest.param("torchrun", 2, "dlrm_mini", 1.6),
+            pytest.param("deepspeed", 2, "resnet_mini", 6),
+        ]
+    ),
+)
+def test_a_real_run_that_is_killed_trains_to_the_same_qualities(tmp_path, launcher, ranks, benchmark, until):
+    words = [f"benchmark={benchmark}", f"benchmark.evaluation.until={until}", f"launcher={launcher}"]
     words += [
+        "device=cpu",
         f"launcher.nproc_per_node={ranks}",
         "launcher.threads_per_rank=1",
         f"data_dir={tmp_path / 'data'}",

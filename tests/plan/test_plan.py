@@ -88,6 +88,10 @@ def test_faults_are_in_the_plan_with_checkpoints(text):
             r"launcher.zero_stage=1 cannot continue from a checkpoint, .* shard .*; leave it out, or checkpoint_s",
         ),
         (
+            ["checkpoint_seconds=1", "launcher=horovod"],
+            "Starts from checkpoints were tried with launcher=.*; launcher=horovod was requested. Choose one of these",
+        ),
+        (
             ["checkpoint_seconds=1", "launcher=slurm", "launcher.starter=horovod"],
             "horovod was not tried with starts from checkpoints; leave it out, or checkpoint_s",
         ),
