@@ -268,6 +268,13 @@ class TrainingTask(ABC, Generic[C, B]):
         self._batches = train.copied_by(side_of(device), device)
         return loading.fingerprint_of(train, evaluation, eval_left_out=eval_left_out)
 
+    def evaluation_files(self) -> list[Path]:
+        """Files of the evaluation set that training does not read."""
+        train, evaluation = (
+            one.samples.stored.files() for one in (self._train, self._eval) if one is not None
+        )
+        return sorted({path.resolve() for path in evaluation} - {path.resolve() for path in train})
+
     def micro_batches(self, batches: Iterator[B]) -> Iterator[B]:
         """The micro-batches of an iteration, as the loader gives them. The body of the loop over them runs in the
         job's numerics and ends with `backward`."""

@@ -5,12 +5,16 @@ import shlex
 import sys
 from pathlib import Path
 
+import numpy
 import pytest
+from safetensors.numpy import load_file
 
 from tests.own_trainer.test_run_command import log_of, place, train_bench  # noqa: F401
 from train_bench.core.job import Command
 from train_bench.errors import LaunchError
 from train_bench.own_trainer.evaluator import Evaluator
+from train_bench.own_trainer.handed_over import file_of
+from train_bench.own_trainer.job import VARIABLE
 
 TRAINER = """
 import json, os, sys
@@ -100,6 +104,80 @@ def test_an_evaluator_that_cannot_be_is_refused(place, words, sentence):  # noqa
     ran = train_bench("run", f"benchmark={benchmark}", "output=out", *words)
     assert ran.returncode == 2, ran.stdout + ran.stderr
     assert sentence in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "text", "sentence"),
+    [
+        ("resnet_mini", "reference:bert_mini", "that of this run is evaluator=reference:resnet_mini"),
+        ("waves", "waves", "asks a reference to evaluate"),
+    ],
+)
+def test_the_evaluation_of_another_reference_or_of_none_is_refused(place, benchmark, text, sentence):  # noqa: F811
+    ran = train_bench("run", f"benchmark={benchmark}", "command=true", f"evaluator={text}", "output=out")
+    assert ran.returncode == 2, ran.stdout + ran.stderr
+    assert sentence in ran.stderr
+
+
+WITH_THE_REFERENCE = """
+import sys
+from pathlib import Path
+import torch
+from safetensors.torch import load_file
+from train_bench import Benchmark
+one = Benchmark()
+one.begin()
+one.weights_initialized("all")
+one.init_stop()
+one.run_start()
+folder = Path(sys.argv[1])
+print("read:", sum(len(path.read_bytes()) for path in folder.glob("val/*")), file=sys.stderr)
+weights = load_file(sys.argv[2])
+for mark in one.blocks():
+    one.eval_start(samples=mark.count)
+    one.hand_over(weights)
+"""
+
+
+@pytest.mark.slow
+def test_the_evaluation_of_a_reference_measures_weights_that_are_handed_over(place):  # noqa: F811
+    of_both = ["benchmark=resnet_mini", "benchmark.data_dir=data", "benchmark.evaluation.until=1", "runs=1"]
+    train_bench("prepare", *of_both[:2])
+    train_bench("run", *of_both, "keep_weights=true", "output=kept")
+    said = [line["value"] for line in log_of("kept") if line["key"] == "eval_accuracy"]
+    Path("train.py").write_text(WITH_THE_REFERENCE)
+    command = shlex.join([sys.executable, "train.py", "data", "kept/weights/run_0.safetensors"])
+    ran = train_bench("run", *of_both, f"command={command}", "evaluator=resnet_mini", "output=out")
+    assert [line["value"] for line in log_of("out") if line["key"] == "eval_accuracy"] == said, ran
+    assert [one["metrics"] for one in seen()["evaluations"]] == [{"top1": said[0]}]
+    assert {"val", "resnet"} <= {Path(name).parent.name for name in seen()["files"]}
+    read = Path("out/ranks/run_0/rank_0.stderr").read_text()
+    assert ("read: 0" in read) is seen()["hidden"], read
+    assert "the quality was measured by the evaluation of the reference resnet_mini" in ran.stdout, ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("handed", "name", "read"),
+    [
+        ("answers.csv", "answers.csv", None),
+        (numpy.arange(3), "handed_over.npy", numpy.load),
+        ({"w": numpy.ones((2, 3)).T, "b": 0.5}, "handed_over.safetensors", load_file),
+    ],
+)
+def test_arrays_are_handed_over_as_a_file(tmp_path, monkeypatch, handed, name, read):
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "job_0.json"))
+    path = file_of(handed)
+    assert path.name == name and path.is_absolute()
+    if read is not None:
+        numpy.testing.assert_equal(read(path), handed)
+
+
+def test_a_state_dict_is_handed_over_whole_even_where_tensors_share_memory(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "job_0.json"))
+    shared = torch.nn.Parameter(torch.arange(6.0).view(2, 3))
+    found = load_file(file_of({"one": shared, "other": shared.t()}))
+    numpy.testing.assert_array_equal(found["one"].T, found["other"])
 
 
 def evaluator(secret, tmp_path):

@@ -70,6 +70,9 @@ INTERPRETERS = ("python", "sh", "bash", "dash", "perl", "ruby", "Rscript", "juli
 HANDED = "handed"
 """Placeholder in the command of an evaluator: a copy of the file that the program hands over."""
 
+REFERENCE = "reference:"
+"""Beginning of the only word of an evaluator that is the evaluation of a reference, before its name in the log."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
@@ -82,6 +85,11 @@ class Command:
         """Placeholders for values of a run."""
         for word in self.argv:
             yield from filter(None, PLACE.findall(word))
+
+    @property
+    def reference(self) -> str | None:
+        """Benchmark whose reference evaluates; None where the words are those of a program."""
+        return self.argv[0].removeprefix(REFERENCE) if self.argv[0].startswith(REFERENCE) else None
 
     def named_files(self) -> list[Path]:
         """Files and folders that its words name, without an interpreter (`python3.11`, `bash`) at their beginning."""

@@ -35,7 +35,7 @@ from train_bench import __version__
 from train_bench.core.files import cannot_write
 from train_bench.core.signals import handle_ending
 from train_bench.errors import OutOfOrder, RequestError, WriteError
-from train_bench.own_trainer import job
+from train_bench.own_trainer import handed_over, job
 from train_bench.own_trainer.ranks import Broadcast, OwnRanks
 from train_bench.progress import Mark, Progress, Unit
 from train_bench.quality import Quality, Target
@@ -163,6 +163,11 @@ class Benchmark:
     def data_dir(self) -> Path | None:
         """Folder of the prepared data; None if it is not set."""
         return self._job.data_dir
+
+    @property
+    def has_evaluator(self) -> bool:
+        """True if an evaluator measures the quality of this run."""
+        return self._job.evaluator
 
     @property
     def rank(self) -> int:
@@ -346,10 +351,13 @@ class Benchmark:
         self._taken = samples if samples is not None else self._mark.count if self._mark is not None else 0
         clock.eval_start(Progress(samples=self._taken, extras=extras or {}))
 
-    def report(self, value: float | None = None, **metrics: float) -> bool:
+    def report(self, value: float | None = None, *, hand_over: Any = None, **metrics: float) -> bool:
         """Report the metrics of the evaluation, by the names of the target; a single one needs no name. Rank 0's count.
-        Returns whether the run is decided; then the clock has stopped and the log is closed."""
+        In a run with an evaluator `hand_over` is measured in their place; it is as for `hand_over()`. Returns whether
+        the run is decided; then the clock has stopped and the log is closed."""
         clock = self._begun("report")
+        if self._job.evaluator and hand_over is not None:
+            return self.hand_over(hand_over)
         if self._job.evaluator:
             raise RequestError(
                 "report(): this run has an evaluator, which measures the quality; call hand_over(FILE) with the file "
@@ -359,16 +367,17 @@ class Benchmark:
             metrics[self._job.target.only_metric()] = value
         return self._decided(clock, metrics, "report()")
 
-    def hand_over(self, path: str | Path) -> bool:
-        """Hand over a file of predictions or weights to the evaluator of the run, in place of `report`: its metrics
-        are those of the evaluation. That of rank 0 counts. Returns as `report` does."""
+    def hand_over(self, path: Any) -> bool:
+        """Hand over predictions or weights to the evaluator of the run, in place of `report`: its metrics are those of
+        the evaluation. Takes the path of a file; or an array or tensor, which it gets as `.npy`; or several by name,
+        such as a `state_dict()`, as `.safetensors`. Those of rank 0 count. Returns as `report` does."""
         clock = self._begun("report")
         if not self._job.evaluator:
             raise RequestError(
                 "hand_over(): this run has no evaluator; plan one, evaluator='python evaluate.py {handed}', or "
                 "report() the metrics."
             )
-        metrics = self.evaluate(str(Path(path).absolute())) if self.rank == 0 else {}
+        metrics = self.evaluate(str(handed_over.file_of(path))) if self.rank == 0 else {}
         return self._decided(clock, metrics, "The evaluator")
 
     def _decided(self, clock: Clock, metrics: Mapping[str, Any], call: str) -> bool:

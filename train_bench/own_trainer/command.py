@@ -224,7 +224,7 @@ def _run(job: Job, place: Place) -> Ended:
     evaluator = None
     if job.evaluator is not None:
         copies = job.ranks_folder / f"handed_{place.rank}"
-        evaluator = Evaluator(job.evaluator, values, copies, _as_a_child)
+        evaluator = Evaluator(job.evaluator, values, copies, _as_a_child, job)
     evaluate = None if evaluator is None else evaluator.evaluate
     lines = _lines(job, job_file, refusals, evaluate) if place.rank == 0 else None
     watch = DataWatch(Path(facts["data_dir"]), mark=job_file) if place.rank == 0 else None

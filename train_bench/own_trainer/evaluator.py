@@ -1,7 +1,8 @@
 """Evaluator of a user's own trainer: a program that gives the quality of what the trainer hands over, in a process of
 its own that the trainer does not start. It gets a copy of the file, and prints one line of JSON: `{"accuracy": 0.93}`.
 
-The files that its command names, such as the labels, are hidden from the trainer where the system allows it.
+The files that its command names, such as the labels, are hidden from the trainer where the system allows it. The
+evaluation of a reference is such a program, too (`run/reference_evaluation.py`); its files are its evaluation set.
 """
 
 from __future__ import annotations
@@ -13,35 +14,54 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from train_bench.core import files
+from train_bench.core import files, plugins
 from train_bench.core.excerpt import last_words
-from train_bench.core.job import HANDED, Command
+from train_bench.core.job import HANDED, Command, Job
 from train_bench.errors import LaunchError
 from train_bench.own_trainer import hidden
 
 MOST_FILES = 10_000
 LONGEST_WORDS = 200
 
+OF_A_REFERENCE = (sys.executable, "-P", "-m", "train_bench.run.reference_evaluation")
+"""Evaluation of a reference: with a file of weights it prints their metrics, without one the files of its set."""
+
 
 class Evaluator:
     """Evaluator of one run. `values` are those of the run for its placeholders, `place` a folder of its own for copies
-    of what is handed over. `evaluations` are what it has found, in their order."""
+    of what is handed over. `evaluations` are what it has found, in their order. `job` is that of the run, for the
+    evaluation of its reference."""
 
     def __init__(
-        self, command: Command, values: Mapping[str, Any], place: Path, unblock: Callable[[], None]
+        self,
+        command: Command,
+        values: Mapping[str, Any],
+        place: Path,
+        unblock: Callable[[], None],
+        job: Job | None = None,
     ) -> None:
-        self._command, self._values, self._place, self._unblock = command, values, place, unblock
+        self._values, self._place, self._unblock = values, place, unblock
+        self._process: subprocess.Popen[bytes] | None = None
+        self.processor_seconds = 0.0
+        self._command, self._job = command, b""
         self.named = command.named_files()
-        self._digests = digests(self.named)
+        watched = self.named
+        if job is not None and command.reference is not None:
+            self._command = Command(argv=(*OF_A_REFERENCE, f"{{{HANDED}}}"), cwd=command.cwd)
+            self._job = as_bytes(job)
+            self.named = [Path(name) for name in json.loads(self._last_line(OF_A_REFERENCE))]
+            code = job.reference_folder or plugins.references()[job.reference].folder
+            watched = [*self.named, *sorted(Path(code).rglob("*.py"))]
+        self._watched = watched
+        self._digests = digests(watched)
         self._inodes = {_inode(path.stat()) for path in _regular(self.named)}
         self.evaluations: list[dict[str, Any]] = []
-        self.processor_seconds = 0.0
-        self._process: subprocess.Popen[bytes] | None = None
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
         self.hides = hidden.can_hide(self.hidden)
@@ -61,7 +81,7 @@ class Evaluator:
             copy.unlink(missing_ok=True)
         seconds = time.monotonic() - began
         found = {"metrics": metrics, "handed": digest, "bytes": size, "seconds": round(seconds, 3)}
-        if (now := digests(self.named)) != self._digests:
+        if (now := digests(self._watched)) != self._digests:
             found["changed"] = sorted(
                 name for name in {*now, *self._digests} if now.get(name) != self._digests.get(name)
             )
@@ -77,7 +97,11 @@ class Evaluator:
     def as_json(self) -> dict[str, Any]:
         """For the record of the attempt."""
         shutil.rmtree(self._place, ignore_errors=True)
-        return {"files": self._digests, "hidden": self.hides, "evaluations": self.evaluations}
+        return {
+            "files": self._digests,
+            "hidden": self.hides and bool(self.named),
+            "evaluations": self.evaluations,
+        }
 
     def _copied(self, handed: Path) -> tuple[Path, str, int]:
         """A copy out of the trainer's reach. What leads to a file of the evaluator itself is refused: the trainer
@@ -107,28 +131,7 @@ class Evaluator:
         return copy, seen.hexdigest(), size
 
     def _metrics(self, copy: Path) -> dict[str, float]:
-        argv = self._command.filled({**self._values, HANDED: str(copy)})
-        try:
-            self._process = subprocess.Popen(
-                argv,
-                cwd=self._command.cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                process_group=0,
-                preexec_fn=self._unblock,
-            )
-        except OSError as error:
-            raise LaunchError(f"the evaluator {argv[0]} could not be started: {error.strerror}.") from error
-        before = _children_seconds()
-        printed, said = self._process.communicate()
-        self.processor_seconds += _children_seconds() - before
-        if self._process.returncode != 0:
-            why = last_words(said.decode(errors="replace"), LONGEST_WORDS)
-            raise LaunchError(
-                f"the evaluator ended with exit code {self._process.returncode}{f': {why}' if why else ''}"
-            )
-        last = (printed.decode(errors="replace").strip().splitlines() or [""])[-1]
+        last = self._last_line(self._command.filled({**self._values, HANDED: str(copy)}))
         try:
             found = json.loads(last, parse_int=files.whole_number)
         except (ValueError, RecursionError):
@@ -139,6 +142,38 @@ class Evaluator:
                 '{"accuracy": 0.93}.'
             )
         return {name: float(value) for name, value in found.items()}
+
+    def _last_line(self, argv: Sequence[str]) -> str:
+        """Last line that the evaluator prints."""
+        try:
+            self._process = subprocess.Popen(
+                argv,
+                cwd=self._command.cwd,
+                env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},  # its folders are to stay as they are
+                stdin=subprocess.PIPE if self._job else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                process_group=0,
+                preexec_fn=self._unblock,
+            )
+        except OSError as error:
+            raise LaunchError(f"the evaluator {argv[0]} could not be started: {error.strerror}.") from error
+        before = _children_seconds()
+        printed, said = self._process.communicate(self._job or None)
+        self.processor_seconds += _children_seconds() - before
+        if self._process.returncode != 0:
+            why = last_words(said.decode(errors="replace"), LONGEST_WORDS)
+            raise LaunchError(
+                f"the evaluator ended with exit code {self._process.returncode}{f': {why}' if why else ''}"
+            )
+        return (printed.decode(errors="replace").strip().splitlines() or [""])[-1]
+
+
+def as_bytes(job: Job) -> bytes:
+    """A job as the evaluation of its reference gets it: on standard input, where the trainer cannot change it."""
+    import cattrs  # takes time
+
+    return json.dumps(cattrs.unstructure(job), default=str).encode()
 
 
 def digests(paths: list[Path]) -> dict[str, str]:

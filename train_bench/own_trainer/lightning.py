@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer, seed_everything
@@ -19,15 +20,18 @@ from train_bench import Benchmark
 
 class TimeToTrain(Callback):
     """`metrics` has the name that the module logs, by metric of the target. A script that has made its `benchmark`
-    itself, or whose loaders do not know the sizes of their data sets, passes these."""
+    itself, or whose loaders do not know the sizes of their data sets, passes these. `hand_over` takes the module and
+    gives what the evaluator of the run measures, if it has one; default: its weights."""
 
     def __init__(
         self,
         benchmark: Benchmark | None = None,
         train_samples: int | None = None,
         eval_samples: int | None = None,
+        hand_over: Callable[[Any], Any] = lambda module: module.state_dict(),
         **metrics: str,
     ) -> None:
+        self.hand_over = hand_over
         self.benchmark, self.sizes, self.metrics = (
             benchmark or Benchmark(),
             [train_samples, eval_samples],
@@ -90,6 +94,16 @@ class TimeToTrain(Callback):
         self.benchmark.eval_start(samples=self.samples)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.benchmark.has_evaluator:
+            over = self.benchmark.hand_over(self.hand_over(pl_module))
+        else:
+            over = self.benchmark.report(**self._logged(trainer))
+        if over:
+            trainer.should_stop = True
+        else:
+            self.mark = self.benchmark.block_start()
+
+    def _logged(self, trainer: Trainer) -> dict[str, Any]:
         logged = trainer.callback_metrics
         if missing := [name for name in self.metrics.values() if name not in logged]:
             raise ValueError(
@@ -99,10 +113,7 @@ class TimeToTrain(Callback):
         for metric, value in found.items():
             if abs(trainer.strategy.reduce(value.clone(), reduce_op="mean") / value - 1) > 1e-5:
                 raise ValueError(f"{self.metrics[metric]} differs between ranks: log it with sync_dist=True.")
-        if self.benchmark.report(**found):
-            trainer.should_stop = True
-        else:
-            self.mark = self.benchmark.block_start()
+        return found
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not self.benchmark.done:

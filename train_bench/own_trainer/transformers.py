@@ -8,6 +8,7 @@ Data sets may not read before a sample is requested. The marks of the benchmark 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, set_seed
@@ -17,15 +18,18 @@ from train_bench import Benchmark
 
 class TimeToTrain(TrainerCallback):
     """`metrics` has each metric of the target by its name in the Trainer, which begins with `eval_`. A script that has
-    made its `benchmark` itself, or whose data sets have no length, passes these."""
+    made its `benchmark` itself, or whose data sets have no length, passes these. `hand_over` takes the model and gives
+    what the evaluator of the run measures, if it has one; default: its weights."""
 
     def __init__(
         self,
         benchmark: Benchmark | None = None,
         train_samples: int | None = None,
         eval_samples: int | None = None,
+        hand_over: Callable[[Any], Any] = lambda model: model.state_dict(),
         **metrics: str,
     ) -> None:
+        self.hand_over = hand_over
         self.benchmark, self.sizes, self.metrics = (
             benchmark or Benchmark(),
             (train_samples, eval_samples),
@@ -82,19 +86,25 @@ class TimeToTrain(TrainerCallback):
         control.should_evaluate = False
 
     def on_evaluate(
-        self, _args: Any, _state: Any, control: TrainerControl, eval_dataloader: Any, **found: Any
+        self, _args: Any, _state: Any, control: TrainerControl, eval_dataloader: Any, model: Any, **found: Any
     ) -> None:
         if self.sizes[1] is None:
             self.benchmark.begin(eval_samples=_size(eval_dataloader))
-        given = found["metrics"]
+        if self.benchmark.has_evaluator:
+            over = self.benchmark.hand_over(self.hand_over(model))
+        else:
+            over = self.benchmark.report(**self._given(found["metrics"]))
+        if over:
+            control.should_training_stop = True
+        else:
+            self.mark = self.benchmark.block_start()
+
+    def _given(self, given: Mapping[str, float]) -> dict[str, float]:
         if missing := [name for name in self.metrics.values() if name not in given]:
             raise ValueError(
                 f"compute_metrics() and the model give {', '.join(given)}, and no {', '.join(missing)}."
             )
-        if self.benchmark.report(**{metric: given[name] for metric, name in self.metrics.items()}):
-            control.should_training_stop = True
-        else:
-            self.mark = self.benchmark.block_start()
+        return {metric: given[name] for metric, name in self.metrics.items()}
 
     def on_train_end(self, args: Any, *_: Any, **__: Any) -> None:
         if not self.benchmark.done:

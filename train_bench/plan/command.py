@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.core import files, git, shell_words
-from train_bench.core.job import OF_A_RUN, PLACE, Command
+from train_bench.core.job import HANDED, OF_A_RUN, PLACE, REFERENCE, Command
 from train_bench.core.secret_filter import without_secrets
 from train_bench.errors import LaunchError, RequestError
 from train_bench.launcher import Launch
@@ -51,6 +51,20 @@ def words(text: str, cwd: Path, name: str = "command") -> Command:
             f"{name}= begins with {program}, and there is no such program here (no shell reads the words)."
         )
     return Command(argv=argv, cwd=str(cwd))
+
+
+def evaluator(text: str, benchmark: str, hyperparameters: Collection[str], cwd: Path) -> Command:
+    """Parse the evaluator of a run: the evaluation of its reference, `resnet_mini` or `reference:resnet_mini`, or the
+    command of a program. Raises `RequestError` as `read` does, and for the evaluation of another benchmark."""
+    name = text.strip().removeprefix(REFERENCE)
+    if name == benchmark:
+        return Command(argv=(f"{REFERENCE}{name}",), cwd=str(cwd))
+    if text.strip().startswith(REFERENCE):
+        raise RequestError(
+            f"evaluator={text.strip()} is the evaluation of another benchmark; that of this run is "
+            f"evaluator={REFERENCE}{benchmark}."
+        )
+    return read(text, (*hyperparameters, HANDED), cwd, name="evaluator")
 
 
 def _refuse_places(command: Command, known: Collection[str], name: str) -> None:

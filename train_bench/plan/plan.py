@@ -12,7 +12,7 @@ import cattrs
 
 from train_bench import seeds
 from train_bench.core import files
-from train_bench.core.job import HANDED, OF_ONE_JOB, Job, jobs_of
+from train_bench.core.job import OF_ONE_JOB, Job, jobs_of
 from train_bench.plan import budget, command, discover
 from train_bench.plan.asked import Asked
 from train_bench.plan.definition import changes
@@ -145,11 +145,11 @@ def _job(asked: Asked) -> Job:
         else command.read(options.command, config.hyperparameters.logged(), asked.provenance.cwd),
         evaluator=None
         if options.evaluator is None
-        else command.read(
+        else command.evaluator(
             options.evaluator,
-            (*config.hyperparameters.logged(), HANDED),
+            config.benchmark,
+            config.hyperparameters.logged(),
             asked.provenance.cwd,
-            name="evaluator",
         ),
         stop_when=None if options.max_minutes is None else budget.Budget(minutes=options.max_minutes).text,
         faults=options.inject_faults,

@@ -142,7 +142,14 @@ def evaluator(asked: Asked) -> Iterator[str]:
         )
     cwd = asked.provenance.cwd.resolve()
     trainer = command.words(options.command, cwd).named_files()
-    for path in command.words(options.evaluator, cwd, "evaluator").named_files():
+    measures = command.evaluator(
+        options.evaluator, asked.config.benchmark, asked.config.hyperparameters.logged(), cwd
+    )
+    if measures.reference is not None:
+        reason = discover.refuse_reference(asked.config.reference)
+        if reason is not None:
+            yield f"evaluator={options.evaluator} asks a reference to evaluate: {reason}"
+    for path in measures.named_files():
         if cwd.is_relative_to(path) or path in trainer:
             yield (
                 f"evaluator= names {path}, which the program works in or runs, so that it cannot be hidden from it; "

@@ -99,7 +99,8 @@ class RunConfig:
     evaluator: str | None = option(
         None,
         "(command) a program that measures the quality of the file that yours hands over, {handed}, in a process of "
-        "its own; yours cannot read the files that its words name where the system has user namespaces",
+        "its own, or reference:NAME, the evaluation of the reference; yours cannot read the files that its words name, "
+        "or the evaluation set, where the system has user namespaces",
         verbs=("run", "plan"),
         in_jobs=True,
         program=True,

@@ -16,7 +16,7 @@ from train_bench.run import rank, weights
 from train_bench.task import DataFacts, Task
 
 
-class _OfEvaluation:
+class OfEvaluation:
     """A `Parallel` whose batch norm takes no statistics over ranks: an evaluation takes none, and the group size of
     training need not be possible here."""
 
@@ -34,7 +34,7 @@ class _OfEvaluation:
 def restore(job: Job, task: Task, parallel: Parallel, kept: Sequence[str]) -> DataFacts:
     """Build the task of `job` with the weights of these files, and open its data."""
     exporting = weights.require_export(task, job)
-    task.build(job.seed, _OfEvaluation(parallel))
+    task.build(job.seed, OfEvaluation(parallel))
     facts = task.open_data()
     parallel.sync_buffers()  # weights are whole from here on, also with sharding launchers
     weights.put_back(exporting, [Path(path) for path in kept])

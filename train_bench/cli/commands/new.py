@@ -27,6 +27,8 @@ TRAINERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 """Library of a trainer by its flag, and the packages that it needs besides train_bench."""
 
+EVALUATOR = "evaluation/evaluate.py"
+
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -57,11 +59,15 @@ def main(arguments: Sequence[str]) -> int:
     _refuse_name(options.name)
     place = options.to / options.name
     if options.kind == "trainer":
-        _lay_out(options.name, options.to, _stated() | {"train.py": STATED / f"{options.trainer}_loop.py"})
+        _lay_out(options.name, options.to, _stated() | _trainer(options.trainer))
         print(f"The benchmark {options.name} and its trainer are in {place.absolute()}.")
         _say_missing(options.trainer)
         print("To see it train:")
-        print(f"  train-bench run benchmark={_word(place)} -- python {shlex.quote(str(place / 'train.py'))}")
+        trained = f"-- python {shlex.quote(str(place / 'train.py'))}"
+        measured = shlex.quote(f"evaluator=python {shlex.quote(str(place / EVALUATOR))} {{handed}}")
+        print(f"  train-bench run benchmark={_word(place)} {trained}")
+        print("and with a quality that another process measures, by points that the trainer cannot read:")
+        print(f"  train-bench run benchmark={_word(place)} {measured} {trained}")
     elif options.without_code:
         _lay_out(options.name, options.to, _stated())
         print(f"The benchmark {options.name} is in {place.absolute()}.")
@@ -110,6 +116,11 @@ def _stated() -> dict[str, Path]:
     """Files of a benchmark without code."""
     values = "conf/benchmark/two_moons.yaml"
     return {"rules.yaml": STATED / "rules.yaml", values: STATED / values}
+
+
+def _trainer(library: str) -> dict[str, Path]:
+    """Files of a trainer, and its evaluator."""
+    return {"train.py": STATED / f"{library}_loop.py", EVALUATOR: STATED / EVALUATOR}
 
 
 def _refuse_name(name: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.core.finite_number import finite_number
-from train_bench.core.job import jobs_of
+from train_bench.core.job import REFERENCE, jobs_of
 from train_bench.judge.checks.campaign_checks import attempts_at
 from train_bench.judge.checks.case import EntryCase
 from train_bench.judge.checks.planned import mapping
@@ -132,12 +132,11 @@ def measured_by(case: EntryCase) -> str | None:
     if command is None or not found or None in found:
         return THE_PROGRAM
     hidden = all(one is not None and one.hidden for one in found)
-    reach = (
-        "which the program could not read"
-        if hidden
-        else "which the program's user can read (this system hides no files)"
-    )
-    return f"the evaluator {command}, in a process of its own, from files {reach}"
+    reach = "which the program could not read" if hidden else "which the program's user can read"
+    who = f"the evaluator {command}"
+    if command.startswith(REFERENCE):
+        who = f"the evaluation of the reference {command.removeprefix(REFERENCE)}"
+    return f"{who}, in a process of its own, from files {reach}"
 
 
 def minutes_of_evaluator(case: EntryCase, record: RunRecord) -> float:
