@@ -102,6 +102,9 @@ def test_the_requests_of_github_and_gitlab_fail_for_a_planted_slow_down_of_15_pe
     assert len(list(Path("pair/b").glob("result_*.txt"))) == known, "training went on"
     assert Path("answer.html").exists()
     assert git("worktree", "list").count("\n") == 0
+    arithmetic = shell(steps["Arithmetic"], **words)
+    assert arithmetic.returncode == 0 and "B trains as A does" in arithmetic.stdout, arithmetic
+    assert "::warning::" not in arithmetic.stdout
     assert shell(steps["Comment"], **words).returncode == 0
     said = Path("../bin/gh.txt").read_text()
     assert said.startswith("pr comment 7 --body-file answer.txt") and "than A by more than 3 %" in said
@@ -112,6 +115,7 @@ def test_the_requests_of_github_and_gitlab_fail_for_a_planted_slow_down_of_15_pe
     again = shell("\n".join(job["script"]), **{name: str(value) for name, value in words.items()})
     assert again.returncode == code, again.stdout + again.stderr
     assert f"Decided after {known} of at most 10 pairs" in again.stdout
+    assert "B trains as A does" in again.stdout
 
 
 @pytest.mark.full

@@ -321,7 +321,7 @@ def test_the_history_is_the_last_valid_campaigns_before_of_the_same_task_and_sys
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--sequential"], "--sequential needs --fail-if-slower"),
+        (["--sequential"], "--sequential needs --fail-if-slower PERCENT or --fail-if-worse MARGIN"),
         (["--against-history", "."], "--against-history needs --fail-if-slower"),
         (["--fail-if-slower", "3%", "--pairs", "4"], "add --sequential, or leave --pairs out"),
         (["--fail-if-slower", "3%", "--against-history", ".", "--last", "2"], "--last is 2"),

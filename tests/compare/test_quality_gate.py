@@ -14,7 +14,8 @@ from tests.compare.test_comparison import SECONDS
 from tests.judge.campaigns import at_another_time, campaign, plan
 from train_bench.compare.quality_gate import against_one
 from train_bench.errors import RequestError
-from train_bench.logs.record import Evaluated
+from train_bench.logs.record import DIED, Evaluated
+from train_bench.report.gate import quality_sentence
 
 DRAWS = 1500
 MARGIN = 0.01
@@ -24,8 +25,16 @@ AT_MOST = 0.05 + 3 * math.sqrt(0.05 * 0.95 / DRAWS)
 def entry(curves, **changes):
     """An entry whose runs have these qualities after epochs 1, 2, ..., of a benchmark whose accuracy should be high."""
     runs = [
-        SimpleNamespace(index=index, counted=True, sha256=None, times_digest=None, seed=index)
-        for index in range(len(curves))
+        SimpleNamespace(
+            index=index,
+            counted=True,
+            sha256=None,
+            times_digest=None,
+            seed=index,
+            compliant=True,
+            status="aborted" if curve else DIED,
+        )
+        for index, curve in enumerate(curves)
     ]
     records = [
         SimpleNamespace(
@@ -133,6 +142,61 @@ def test_each_verdict_is_wrong_in_at_most_5_of_100(loss, wrong, runs):
     assert statistics.fmean(one == wrong for one in found) <= AT_MOST
 
 
+def growing(generator, loss, failing=0.0):
+    """Sequential gates of many pairs of entries of ten runs each, of which some fail, those of a and b alike."""
+    values = (generator.normal(mean, 0.01, size=(PAIRS, 10)) for mean in (0.8, 0.8 - loss))
+    sides = [
+        numpy.where(generator.random((PAIRS, 10)) < failing, numpy.nan, side).tolist() for side in values
+    ]
+    for of_a, of_b in zip(*sides, strict=True):
+        yield gate([[0.1, value] for value in of_a], [[0.1, value] for value in of_b], most_pairs=10)
+
+
+PAIRS = 300
+
+
+@pytest.mark.parametrize("failing", [0.0, 0.2])
+@pytest.mark.parametrize("wrong", ["worse", "not_worse"])
+def test_a_sequential_gate_is_wrong_in_at_most_5_of_100_with_and_without_failures(failing, wrong):
+    found = list(growing(numpy.random.default_rng(5), MARGIN, failing))
+    share = statistics.fmean(one.verdict == wrong for one in found)
+    assert share <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / PAIRS), share
+
+
+def test_a_sequential_gate_finds_a_planted_loss_with_fewer_runs_and_passes_equals():
+    worse = list(growing(numpy.random.default_rng(6), 0.04))
+    equal = list(growing(numpy.random.default_rng(7), -0.01))
+    assert statistics.fmean(one.verdict == "worse" for one in worse) > 0.95
+    assert statistics.fmean(one.verdict == "not_worse" for one in equal) > 0.9
+    assert statistics.fmean(one.runs[0] for one in worse) < 8
+
+
+def test_a_sequential_gate_ignores_pairs_after_the_one_that_decided_and_a_run_under_way():
+    a, b = last(*[0.80, 0.81, 0.79, 0.80, 0.81]), last(*[0.60, 0.61, 0.59, 0.60, 0.61])
+    found = gate(a, b, most_pairs=5)
+    assert (found.verdict, found.runs) == ("worse", gate(a[: found.runs[0]], b, most_pairs=5).runs)
+    assert found.runs[0] < 5
+    assert gate(a[:3], [*b[:2], []], most_pairs=5).without == (0, 0)
+
+
+def test_more_failures_are_worse_by_ranks_although_the_others_are_equal():
+    a = last(*numpy.linspace(0.79, 0.81, 8))
+    found = gate(a, [*a[:3], *[[math.nan]] * 5])
+    assert (found.verdict, found.without, found.loss) == ("worse", (0, 5), pytest.approx(0.007, abs=0.01))
+    assert found.ranks < 0.05
+    assert gate(a, [[math.nan]] * 8).verdict == "worse"
+    assert "by a rank test of all runs" in quality_sentence(found.as_json(), "B")
+    assert "by a rank test of all runs" in quality_sentence(gate(a, [[math.nan]] * 8).as_json(), "B")
+
+
+def test_runs_that_broke_a_rule_have_no_quality():
+    a, b = (entry(last(*numpy.linspace(0.79, 0.81, 8))) for _ in "ab")
+    for run in b.score.runs[:6]:
+        run.compliant = False
+    (found,) = against_one("A", a, "B", b, MARGIN)
+    assert (found.verdict, found.without) == ("worse", (0, 6))
+
+
 @pytest.fixture
 def two(tmp_path):
     """Two campaigns of the same qualities, b at another time."""
@@ -168,6 +232,10 @@ def test_the_command_says_it_and_exits_with_the_code_of_a_gate(two, qualities, c
     said = typed("compare", str(two / "a"), str(two / "b"), "--fail-if-worse", "0.01")
     assert said.returncode == code, said.stdout + said.stderr
     assert sentence in said.stdout
+    steps = typed(
+        "compare", str(two / "a"), str(two / "b"), "--fail-if-worse", "0.01", "--sequential", "--pairs", "5"
+    )
+    assert steps.returncode == code, steps.stdout + steps.stderr
     both = typed(
         "compare",
         str(two / "a"),

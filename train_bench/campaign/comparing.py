@@ -10,7 +10,7 @@ from typing import Any
 
 from train_bench.campaign import ab
 from train_bench.campaign.machine_history import machine_history
-from train_bench.compare import campaign_table, comparison, gate, quality_gate
+from train_bench.compare import campaign_table, comparison, gate, quality_gate, unchanged
 from train_bench.compare.design import History, design_of
 from train_bench.compare.differences import differences_as_json
 from train_bench.compare.question import Question
@@ -59,11 +59,16 @@ def compare(question: Question) -> Compared:
         )
     paths = ab.to_compare(question.paths)
     judged = [judge_one(path, question.ruleset) for path in paths]
-    gated = limit is not None or question.margin is not None
+    gated = question.gated
     content = _two(paths, judged, gated=gated) if len(paths) == 2 else _many(paths, judged, question)
     if gated:
         gates = [] if limit is None else _gates(paths, judged, question, limit)
-        content = gate_report.document(gates, content, _quality_gates(paths, judged, question))
+        equal = [
+            unchanged.against_one(str(paths[0]), judged[0], str(path), other)
+            for path, other in zip(paths[1:], judged[1:], strict=True)
+            if question.unchanged
+        ]
+        content = gate_report.document(gates, content, _quality_gates(paths, judged, question), equal)
     return Compared(question=question, judged=judged, content=content)
 
 
@@ -84,7 +89,7 @@ def _gates(
 ) -> list[gate.Gate]:
     """Gates of all but the first campaign against that."""
     first, *others = judged
-    most = (question.pairs or first.score.runs_required) if question.sequential else None
+    most = _most_pairs(judged, question)
     return [
         gate.against_one(
             str(paths[0]),
@@ -100,6 +105,11 @@ def _gates(
     ]
 
 
+def _most_pairs(judged: Sequence[Judgement], question: Question) -> int | None:
+    """Largest number of pairs of a sequential test; None for one look."""
+    return (question.pairs or judged[0].score.runs_required) if question.sequential else None
+
+
 def _quality_gates(
     paths: Sequence[Path], judged: Sequence[Judgement], question: Question
 ) -> list[list[quality_gate.QualityGate]]:
@@ -107,8 +117,11 @@ def _quality_gates(
     if question.margin is None:
         return []
     first, *others = judged
+    most = _most_pairs(judged, question)
     return [
-        quality_gate.against_one(str(paths[0]), first, str(path), other, question.margin, others=len(others))
+        quality_gate.against_one(
+            str(paths[0]), first, str(path), other, question.margin, others=len(others), most_pairs=most
+        )
         for path, other in zip(paths[1:], others, strict=True)
     ]
 
@@ -133,7 +146,7 @@ def _many(paths: Sequence[Path], judged: Sequence[Judgement], question: Question
     try:
         rows = campaign_table.make_rows(names, judged, question.baseline, history())
     except RequestError:
-        if question.limit is None and question.margin is None:
+        if not question.gated:
             raise
         return {"comparisons": []}  # the gates say why
     base = next(number for number, row in enumerate(rows) if row.verdict == campaign_table.BASELINE)
@@ -144,7 +157,7 @@ def _many(paths: Sequence[Path], judged: Sequence[Judgement], question: Question
                 row.comparison.as_json() | {"differences": row.as_json()["differences"]},
                 place[row.label],
                 base,
-                gated=question.limit is not None or question.margin is not None,
+                gated=question.gated,
             )
             for row in rows
             if row.comparison is not None

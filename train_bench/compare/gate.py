@@ -160,8 +160,7 @@ def against_one(
     Raises `RequestError` if their times cannot be compared.
     """
     refuse_other_tasks(name_a, a, name_b, b)
-    if most_pairs is not None and most_pairs < LEAST_RUNS:
-        raise RequestError(f"--pairs is {most_pairs}; a test needs at least {LEAST_RUNS} pairs.")
+    refuse_few_pairs(most_pairs)
     runs_a, runs_b, paired = pairs_of(a, b) if most_pairs is not None else comparable(a, b, name_a, name_b)
     without = max(0, _without_time(b) - _without_time(a))
     there = min(len(runs_a), len(runs_b))
@@ -213,6 +212,12 @@ def against_one(
         failed=(_ended(a), _ended(b)),
         design=design,
     )
+
+
+def refuse_few_pairs(most_pairs: int | None) -> None:
+    """Raise `RequestError` for a sequential test of too few pairs."""
+    if most_pairs is not None and most_pairs < LEAST_RUNS:
+        raise RequestError(f"--pairs is {most_pairs}; a test needs at least {LEAST_RUNS} pairs.")
 
 
 def against_history(

@@ -3,7 +3,7 @@ tests.
 
 Times to a target do not say it: an entry whose target lies early may be worse later, and runs of a fixed amount of
 training have no time to a target at all. The qualities are those of the last evaluation that all runs of both sides
-have.
+have. A run without a quality is not left out: it is worse than all others.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from train_bench.compare.alpha_spending import nominal_levels
+from train_bench.compare.censored import rank_test
 from train_bench.compare.comparison import LEAST_RUNS, more_runs, refuse_other_tasks
-from train_bench.compare.gate import CANNOT_TELL
+from train_bench.compare.gate import CANNOT_TELL, SHARE, refuse_few_pairs
 from train_bench.compare.independence import without_copies
 from train_bench.core.finite_number import finite_number
 from train_bench.judge.entry import Judgement
@@ -25,9 +27,12 @@ from train_bench.judge.statistics import (
     variances_of_difference,
     welch_error,
 )
-from train_bench.logs.record import RunRecord
+from train_bench.logs.record import DIED, RunRecord
 from train_bench.quality import Threshold
 from train_bench.rules import ruleset
+
+Curve = dict[float, float]
+"""Qualities of a run by position; empty for a run without."""
 
 WORSE, NOT_WORSE = "worse", "not_worse"
 
@@ -44,8 +49,12 @@ class QualityGate:
     position   amount of training at which qualities are compared, in the benchmark's unit; None without a common one
     means      of a and of b there
     loss       mean of a minus that of b where a higher metric is better, else the other way; above 0 b is worse
-    low, high  one-sided confidence bounds of the loss, of 95 % each; None with too few runs or without any spread
-    without    runs of a and of b without a quality there: they died or diverged. If b has more, it is not passed
+    levels     one-sided levels of `worse` and of `not_worse`
+    low, high  confidence bounds of the loss at these; None with too few runs or without any spread
+    without    runs of a and of b without a quality there: they died, diverged or broke a rule. They are the worst of
+               all: where there are any, a rank test says `worse`, and b, to be `not_worse`, may not have more
+    ranks      p-value of that test, of the hypothesis that b is worse by no more than the margin
+    most_pairs  largest number of pairs; None if the gate looks once
     more_runs  further runs of each that would decide it at this loss; None if they are more than 200
     """
 
@@ -59,10 +68,13 @@ class QualityGate:
     unit: str
     runs: tuple[int, int]
     without: tuple[int, int]
+    levels: tuple[float, float]
     means: tuple[float, float] | None = None
     loss: float | None = None
     low: float | None = None
     high: float | None = None
+    ranks: float | None = None
+    most_pairs: int | None = None
     more_runs: int | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -71,70 +83,124 @@ class QualityGate:
 
 
 def against_one(
-    name_a: str, a: Judgement, name_b: str, b: Judgement, margin: float, *, others: int = 1
+    name_a: str,
+    a: Judgement,
+    name_b: str,
+    b: Judgement,
+    margin: float,
+    *,
+    others: int = 1,
+    most_pairs: int | None = None,
 ) -> list[QualityGate]:
     """Gates between two entries, one of `others` that are tested together: one for each metric of the target, and
-    `worse` in one is an error of all. Raises `RequestError` if their tasks differ."""
+    `worse` in one is an error of all. With `most_pairs` each tests after each pair of runs, in the order in which they
+    were made, until it decides. Raises `RequestError` if their tasks differ."""
     refuse_other_tasks(name_a, a.score, name_b, b.score)
+    refuse_few_pairs(most_pairs)
     thresholds = ruleset.load(a.score.ruleset).benchmark(a.score.benchmark).target.thresholds
     tested = others * len(thresholds)
-    return [_by_metric(name_a, a, name_b, b, margin, threshold, tested) for threshold in thresholds]
+    found = []
+    for threshold in thresholds:
+        curves = [_curves(side, threshold.metric, growing=most_pairs is not None) for side in (a, b)]
+        for sizes, levels in _looks(tuple(map(len, curves)), tested, most_pairs):
+            of_look = [of_side[:size] for of_side, size in zip(curves, sizes, strict=True)]
+            gate = QualityGate(
+                benchmark=b.score.benchmark,
+                a=name_a,
+                b=name_b,
+                verdict=CANNOT_TELL,
+                metric=threshold.metric,
+                margin=margin,
+                position=None,
+                unit=str(b.score.unit),
+                runs=(0, 0),
+                without=(0, 0),
+                levels=levels,
+                most_pairs=most_pairs,
+            )
+            gate = _tested(gate, *of_look, threshold)
+            if gate.verdict != CANNOT_TELL:
+                break
+        found.append(gate)
+    return found
 
 
-def _by_metric(
-    name_a: str, a: Judgement, name_b: str, b: Judgement, margin: float, threshold: Threshold, others: int
-) -> QualityGate:
-    curves = [[_curve(record, threshold.metric) for record in _originals(side)] for side in (a, b)]
-    whole = [[curve for curve in of_side if curve] for of_side in curves]
-    common = (
-        set.intersection(*(set(curve) for of_side in whole for curve in of_side)) if all(whole) else set()
+def _looks(
+    there: tuple[int, ...], tested: int, most_pairs: int | None
+) -> list[tuple[tuple[int, ...], tuple[float, float]]]:
+    """Numbers of runs of each look, and its levels for `worse` and `not_worse`; at least one look."""
+    if most_pairs is None:
+        return [(there, (ALPHA / tested, ALPHA))]
+    levels = zip(
+        nominal_levels(SHARE * ALPHA / tested, most_pairs),
+        nominal_levels(SHARE * ALPHA, most_pairs),
+        strict=True,
     )
-    position = max(common, default=None)
-    without = tuple(len(of_side) - len(kept) for of_side, kept in zip(curves, whole, strict=True))
-    values = [[curve[position] for curve in kept] if position is not None else [] for kept in whole]
-    gate = QualityGate(
-        benchmark=b.score.benchmark,
-        a=name_a,
-        b=name_b,
-        verdict=CANNOT_TELL,
-        metric=threshold.metric,
-        margin=margin,
-        position=position,
-        unit=str(b.score.unit),
-        runs=(len(values[0]), len(values[1])),
-        without=(without[0], without[1]),
-    )
-    return _tested(gate, *values, threshold=threshold, others=others)
+    sizes = range(LEAST_RUNS, max(LEAST_RUNS, min(*there, most_pairs)) + 1)
+    return [((size, size), both) for size, both in zip(sizes, levels, strict=False)]
 
 
-def _tested(
-    gate: QualityGate, a: Sequence[float], b: Sequence[float], *, threshold: Threshold, others: int
-) -> QualityGate:
-    if min(len(a), len(b)) < LEAST_RUNS:
-        return gate
+def _tested(gate: QualityGate, a: Sequence[Curve], b: Sequence[Curve], threshold: Threshold) -> QualityGate:
+    """A look at some runs of both sides."""
+    known = [set(curve) for curve in (*a, *b) if curve]
+    position = max(set.intersection(*known), default=None) if known else None
     sign = 1 if threshold.higher_is_better else -1
+    values = [[curve[position] for curve in side if curve] if position is not None else [] for side in (a, b)]
+    without = len(a) - len(values[0]), len(b) - len(values[1])
+    if position is None:
+        without = sum(not curve for curve in a), sum(not curve for curve in b)
+    gate = replace(gate, position=position, runs=(len(values[0]), len(values[1])), without=without)
+    if min(gate.runs) >= LEAST_RUNS:
+        gate = _with_bounds(gate, *values, sign=sign)
+    worse = gate.low is not None and gate.low > gate.margin
+    not_worse = gate.high is not None and gate.high < gate.margin
+    if any(without) and position is not None:
+        losses = [
+            [*(-sign * value for value in of_side), *[math.inf] * lacking]
+            for of_side, lacking in zip(values, without, strict=True)
+        ]
+        ranks = rank_test([loss + gate.margin for loss in losses[0]], losses[1], paired=False)
+        gate = replace(gate, ranks=ranks.longer)
+        worse = ranks.longer <= gate.levels[0]
+        not_worse = not_worse and without[1] * len(a) <= without[0] * len(b)
+    verdict = WORSE if worse else NOT_WORSE if not_worse else CANNOT_TELL
+    return replace(gate, verdict=verdict, more_runs=gate.more_runs if verdict == CANNOT_TELL else 0)
+
+
+def _with_bounds(gate: QualityGate, a: Sequence[float], b: Sequence[float], sign: int) -> QualityGate:
     loss = sign * (statistics.fmean(a) - statistics.fmean(b))
     gate = replace(gate, means=(statistics.fmean(a), statistics.fmean(b)), loss=loss)
     error, freedom = welch_error(*variances_of_difference(a, b, paired=False))
     if error == 0:
         return gate
-    low = loss - student_quantile(freedom, 1 - ALPHA / others) * error
-    high = loss + student_quantile(freedom, 1 - ALPHA) * error
-    verdict = WORSE if low > gate.margin else NOT_WORSE if high < gate.margin else CANNOT_TELL
-    if verdict == NOT_WORSE and gate.without[1] > gate.without[0]:
-        verdict = CANNOT_TELL
-    shifted = [sign * value - gate.margin for value in a]
-    more = 0 if verdict != CANNOT_TELL else more_runs(shifted, [sign * value for value in b], paired=False)
-    return replace(gate, verdict=verdict, low=low, high=high, more_runs=more)
+    low = loss - student_quantile(freedom, 1 - gate.levels[0]) * error
+    high = loss + student_quantile(freedom, 1 - gate.levels[1]) * error
+    more = None
+    if gate.most_pairs is None and not low > gate.margin and not high < gate.margin:
+        shifted = [sign * value - gate.margin for value in a]
+        more = more_runs(shifted, [sign * value for value in b], paired=False)
+    return replace(gate, low=low, high=high, more_runs=more)
 
 
-def _originals(side: Judgement) -> list[RunRecord]:
-    """Records of the runs of a side without copies of one another."""
-    kept = {run.index for run in without_copies([run for run in side.score.runs if run.counted])}
-    return [record for record in side.records if record.index in kept]
+def _curves(side: Judgement, metric: str, *, growing: bool) -> list[Curve]:
+    """Qualities of the runs of a side in their order, without copies of one another; empty for one that died or broke a
+    rule. Of a side that grows, the last run may be under way."""
+    last = max((run.index for run in side.score.runs), default=0)
+    runs = [
+        run
+        for run in side.score.runs
+        if (run.counted or growing) and not (growing and run.index == last and run.status == DIED)
+    ]
+    records = {record.index: record for record in side.records}
+    kept = sorted(without_copies(runs), key=lambda run: run.index)
+    return [
+        {} if run.status == DIED or not run.compliant else _curve(records[run.index], metric)
+        for run in kept
+        if run.index in records
+    ]
 
 
-def _curve(record: RunRecord, metric: str) -> dict[float, float]:
+def _curve(record: RunRecord, metric: str) -> Curve:
     """Qualities by position; empty for a run of which one is no finite number: it diverged, and what it had before says
     nothing."""
     curve = {}

@@ -15,8 +15,8 @@ from train_bench.errors import RequestError
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """Question of `train-bench compare`; the help of the verb describes each field. `limit` is the allowed slow-down as
-    a share, None where no gate is asked for, and `margin` the allowed loss of quality likewise; a None in
-    `against_history` is the store."""
+    a share, None where no gate is asked for, and `margin` the allowed loss of quality likewise; with `unchanged` runs
+    of equal seeds have to be equal. A None in `against_history` is the store."""
 
     paths: Sequence[Path]
     ruleset: str | None = None
@@ -25,11 +25,17 @@ class Question:
     filter: Sequence[str] | None = None
     limit: float | None = None
     margin: float | None = None
+    unchanged: bool = False
     sequential: bool = False
     pairs: int | None = None
     against_history: Sequence[Path | None] | None = None
     store: str | None = None
     last: int | None = None
+
+    @property
+    def gated(self) -> bool:
+        """True if the answer is a verdict with an exit code."""
+        return self.limit is not None or self.margin is not None or self.unchanged
 
     def refuse(self) -> None:
         """Raise `RequestError` for options that contradict each other."""
@@ -41,20 +47,24 @@ class Question:
             )
         if self.baseline != FIRST and self.limit is not None:
             raise RequestError("--fail-if-slower compares with the first campaign; leave --baseline out.")
-        for option in ("sequential", "against_history"):
-            if getattr(self, option) not in (None, False) and self.limit is None:
-                raise RequestError(f"--{option.replace('_', '-')} needs --fail-if-slower PERCENT.")
+        if self.sequential and self.limit is None and self.margin is None:
+            raise RequestError("--sequential needs --fail-if-slower PERCENT or --fail-if-worse MARGIN.")
+        if self.against_history is not None and self.limit is None:
+            raise RequestError("--against-history needs --fail-if-slower PERCENT.")
         if self.margin is not None and not 0 < self.margin < math.inf:
             raise RequestError(
                 f"--fail-if-worse is {self.margin:g}; give the loss of quality that is allowed, above 0, in the unit "
                 "of the metric, such as 0.005."
             )
-        if self.margin is not None and self.against_history is not None:
-            raise RequestError(
-                "--fail-if-worse compares campaigns with the first one; leave --against-history out."
-            )
-        if self.margin is not None and self.baseline != FIRST:
-            raise RequestError("--fail-if-worse compares with the first campaign; leave --baseline out.")
+        for option in ("--fail-if-worse",) * (self.margin is not None) + (
+            "--fail-if-changed",
+        ) * self.unchanged:
+            if self.against_history is not None:
+                raise RequestError(
+                    f"{option} compares campaigns with the first one; leave --against-history out."
+                )
+            if self.baseline != FIRST:
+                raise RequestError(f"{option} compares with the first campaign; leave --baseline out.")
         if self.sequential and self.against_history:
             raise RequestError(
                 "--sequential compares pairs of runs; a history has none. Leave one of the two out."

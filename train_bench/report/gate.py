@@ -7,12 +7,13 @@ from typing import Any
 
 from rich.console import Console
 
-from train_bench.compare import quality_gate
+from train_bench.compare import quality_gate, unchanged
 from train_bench.compare.campaign_table import label_of
 from train_bench.compare.comparison import LEAST_RUNS
 from train_bench.compare.design import HISTORY
 from train_bench.compare.gate import CANNOT_TELL, EXIT_CODES, NOT_SLOWER, SLOWER, Gate
 from train_bench.compare.quality_gate import NOT_WORSE, WORSE, QualityGate
+from train_bench.compare.unchanged import CHANGED, UNCHANGED, Unchanged
 from train_bench.compare.verdict import DRIFT, FAILURES
 from train_bench.core.digits import significant
 from train_bench.report import comparison
@@ -24,12 +25,15 @@ WIDEST = 1e100
 
 
 def document(
-    gates: Sequence[Gate], compared: Mapping[str, Any], quality: Sequence[Sequence[QualityGate]]
+    gates: Sequence[Gate],
+    compared: Mapping[str, Any],
+    quality: Sequence[Sequence[QualityGate]],
+    equal: Sequence[Unchanged] = (),
 ) -> dict[str, Any]:
-    """Object of `compare --json` with a gate on times, on the quality of each B by metric, or on both;
+    """Object of `compare --json` with a gate on times, on the quality of each B by metric, on equality, or on several;
     `compared` is that of the comparisons."""
-    verdicts = [*(one.verdict for one in gates), *(one.verdict for of_one in quality for one in of_one)]
-    verdict = max(verdicts, key=[NOT_WORSE, NOT_SLOWER, CANNOT_TELL, WORSE, SLOWER].index)
+    verdicts = [one.verdict for one in (*gates, *(one for of_one in quality for one in of_one), *equal)]
+    verdict = max(verdicts, key=[UNCHANGED, NOT_WORSE, NOT_SLOWER, CANNOT_TELL, CHANGED, WORSE, SLOWER].index)
     labels = [label_of(number) for number in range(1, len(gates) + 1)]
     sentences = [
         sentence(
@@ -41,12 +45,16 @@ def document(
     ]
     return {
         "verdict": verdict,
-        "exit_code": (quality_gate.EXIT_CODES | EXIT_CODES)[verdict],
+        "exit_code": (unchanged.EXIT_CODES | quality_gate.EXIT_CODES | EXIT_CODES)[verdict],
         "gates": [one.as_json() | {"sentence": text} for one, text in zip(gates, sentences, strict=True)],
         "quality_gates": [
             one.as_json() | {"sentence": quality_sentence(one.as_json(), label_of(number))}
             for number, of_one in enumerate(quality, start=1)
             for one in of_one
+        ],
+        "unchanged": [
+            one.as_json() | {"sentence": unchanged_sentence(one.as_json(), label_of(number))}
+            for number, one in enumerate(equal, start=1)
         ],
         **compared,
     }
@@ -63,22 +71,25 @@ def first_on_a_page(content: Mapping[str, Any]) -> list[str]:
     if len(labels) == 1 and content["comparisons"]:
         differs = [f"{difference(content['comparisons'][0]['differences'], 'A', labels[0])} "]
     sentences = [one["sentence"] for one in content["gates"]]
-    on_quality = [one["sentence"] for one in content["quality_gates"]]
-    return [*map("".join, zip(whose, differs, sentences, strict=True)), *on_quality]
+    others = [one["sentence"] for one in (*content["quality_gates"], *content["unchanged"])]
+    return [*map("".join, zip(whose, differs, sentences, strict=True)), *others]
 
 
 def deciding(content: Mapping[str, Any]) -> str:
     """Sentences of the gates that decide the verdict."""
     verdict = content["verdict"]
-    both = (*content["gates"], *content["quality_gates"])
-    return " ".join(one["sentence"] for one in both if one["verdict"] == verdict)
+    return " ".join(one["sentence"] for one in _all(content) if one["verdict"] == verdict)
+
+
+def _all(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [*content["gates"], *content["quality_gates"], *content["unchanged"]]
 
 
 def show_document(content: Mapping[str, Any], console: Console) -> None:
     """Print the verdicts, and what they are about."""
     if len(content["gates"]) > 1 and "campaigns" in content:
         show_together(content["gates"], console)
-        show({"gates": [], "quality_gates": content["quality_gates"]}, console)
+        show({**content, "gates": []}, console)
         comparison.show(content, console)
         return
     for one in content["comparisons"]:
@@ -89,7 +100,7 @@ def show_document(content: Mapping[str, Any], console: Console) -> None:
 
 def show(content: Mapping[str, Any], console: Console) -> None:
     """Print the verdicts, before everything else."""
-    for gate in (*content["gates"], *content["quality_gates"]):
+    for gate in _all(content):
         print_line(console, gate["sentence"])
 
 
@@ -127,31 +138,61 @@ def quality_sentence(gate: Mapping[str, Any], b: str, a: str = "A") -> str:
     question = f"{gate['metric']} of {b} is worse than that of {a} by more than {margin}"
     missing = ""
     if any(gate["without"]):
-        missing = f" Runs that died or diverged: {gate['without'][0]} of {a}, {gate['without'][1]} of {b}."
-    if gate["means"] is None:
+        missing = (
+            f" Runs that died, diverged or broke a rule, counted as the worst: {gate['without'][0]} of {a}, "
+            f"{gate['without'][1]} of {b}."
+        )
+    further = _further_quality(gate)
+    if gate["means"] is None and gate["verdict"] != WORSE:
         return (
             f"Undecided whether {question}: a verdict needs at least {LEAST_RUNS} runs of each with an evaluation at "
             f"the same {gate['unit']}.{missing} Run more seeds."
         )
+    levels = [f"one-sided level {100 * level:.2g} %" for level in gate["levels"]]
+    if gate["ranks"] is not None and gate["verdict"] == WORSE:
+        return f"{question}: by a rank test of all runs (p = {gate['ranks']:.2g}, {levels[0]}).{missing}{further}"
     mean_a, mean_b = significant(*gate["means"], digits=4)
     at = f"at {gate['unit']} {gate['position']:g} it is {mean_b}, and {mean_a} of {a}"
     if gate["low"] is None:
         return f"Undecided whether {question}: {at}; the runs show no variance.{missing} Run more seeds."
     low, high = (f"{gate[name]:+.3g}" for name in ("low", "high"))
     if gate["verdict"] == WORSE:
-        return f"{question}: {at}; the lower confidence bound of the loss (one-sided level 5 %) is {low}.{missing}"
+        return f"{question}: {at}; the lower confidence bound of the loss ({levels[0]}) is {low}.{missing}{further}"
     if gate["verdict"] == NOT_WORSE:
         return (
             f"{gate['metric']} of {b} is not worse than that of {a} by more than {margin}: {at}; the upper confidence "
-            f"bound of the loss (one-sided level 5 %) is {high}.{missing}"
+            f"bound of the loss ({levels[1]}) is {high}.{missing}{further}"
         )
-    further = (
-        "" if gate["more_runs"] is None else f" About {gate['more_runs']} more seeds each would decide it."
-    )
     return (
-        f"Undecided whether {question}: {at}; confidence bounds of the loss {low} and {high} (one-sided level 5 % "
-        f"each).{missing}{further}"
+        f"Undecided whether {question}: {at}; confidence bounds of the loss {low} ({levels[0]}) and {high} "
+        f"({levels[1]}).{missing}{further}"
     )
+
+
+def unchanged_sentence(gate: Mapping[str, Any], b: str, a: str = "A") -> str:
+    """Verdict on the equality of `b` with `a`."""
+    if gate["verdict"] == CHANGED:
+        return f"{b} does not train as {a} does: {gate['where']}."
+    if gate["verdict"] == UNCHANGED:
+        return (
+            f"{b} trains as {a} does: {gate['pairs']} run(s) of equal seeds have equal counts and bit-equal qualities "
+            f"in {gate['evaluations']} evaluations, and these move."
+        )
+    if not gate["pairs"]:
+        return f"Undecided whether {b} trains as {a} does: no two runs have one seed. Give both seed=1."
+    return f"Undecided whether {b} trains as {a} does: no run has two evaluations. Train for longer."
+
+
+def _further_quality(gate: Mapping[str, Any]) -> str:
+    """When a sequential gate decided, or what would decide."""
+    if gate["most_pairs"] is not None:
+        looked = gate["runs"][0] + gate["without"][0]
+        if gate["verdict"] != CANNOT_TELL:
+            return f" Decided after {looked} of at most {gate['most_pairs']} pairs of runs."
+        return " The next pair may decide." if looked < gate["most_pairs"] else ""
+    if gate["verdict"] != CANNOT_TELL or gate["more_runs"] is None:
+        return ""
+    return f" About {gate['more_runs']} more seeds each would decide it."
 
 
 def _verdict(gate: Mapping[str, Any], a: str, b: str) -> str:

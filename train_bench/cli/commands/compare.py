@@ -2,7 +2,7 @@
 
 With --fail-if-slower 3 the exit code is 1 if a campaign is slower than the first, or than its history, by more than
 3 %, 0 if it is not, and 3 if the runs cannot tell. With --fail-if-worse 0.005 likewise for the quality at the same
-amount of training; both can be asked.
+amount of training, and with --fail-if-changed if runs of equal seeds are not equal; all can be asked.
 """
 
 from __future__ import annotations
@@ -21,19 +21,22 @@ from train_bench.errors import LogError, WriteError
 from train_bench.report import comparison as report
 from train_bench.report import gate as gate_report
 
+OTHERWISE = ("limit", "margin", "unchanged")
+"""Fields of the question that have another name as options."""
+
 
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
     options = _parser().parse_args(arguments)
     limit = None if options.fail_if_slower is None else gate.limit_of(options.fail_if_slower)
-    asked = {name: getattr(options, name) for name in Question.__slots__ if name not in ("limit", "margin")}
-    question = Question(**asked, limit=limit, margin=options.fail_if_worse)
+    asked = {name: getattr(options, name) for name in Question.__slots__ if name not in OTHERWISE}
+    question = Question(**asked, limit=limit, margin=options.fail_if_worse, unchanged=options.fail_if_changed)
     question.refuse()
     shared_options.refuse_no_file(options.to, "page.html")
     try:
         return _answer(comparing.compare(question), options)
     except (LogError, WriteError, OSError) as error:
-        if limit is None and options.fail_if_worse is None:
+        if not question.gated:
             raise
         fail(LogError(str(error)))
         return CANNOT_TELL  # 1 would say that it is slower
@@ -87,6 +90,11 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         metavar="MARGIN",
         help="the loss of quality that is allowed at the same amount of training, in the metric's unit, such as 0.005",
+    )
+    parser.add_argument(
+        "--fail-if-changed",
+        action="store_true",
+        help="runs of equal seeds have to count the same and find bit-equal qualities, which move; one pair is enough",
     )
     parser.add_argument(
         "--sequential",
