@@ -176,8 +176,9 @@ def test_a_state_dict_is_handed_over_whole_even_where_tensors_share_memory(tmp_p
     torch = pytest.importorskip("torch")
     monkeypatch.setenv(VARIABLE, str(tmp_path / "job_0.json"))
     shared = torch.nn.Parameter(torch.arange(6.0).view(2, 3))
-    found = load_file(file_of({"one": shared, "other": shared.t()}))
+    found = load_file(file_of({"one": shared, "tied": shared, "other": shared.t()}))
     numpy.testing.assert_array_equal(found["one"].T, found["other"])
+    numpy.testing.assert_array_equal(found["one"], found["tied"])
 
 
 def evaluator(secret, tmp_path):

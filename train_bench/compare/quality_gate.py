@@ -103,7 +103,7 @@ def against_one(
     for threshold in thresholds:
         curves = [_curves(side, threshold.metric, growing=most_pairs is not None) for side in (a, b)]
         for sizes, levels in _looks(tuple(map(len, curves)), tested, most_pairs):
-            of_look = [of_side[:size] for of_side, size in zip(curves, sizes, strict=True)]
+            of_a, of_b = (of_side[:size] for of_side, size in zip(curves, sizes, strict=True))
             gate = QualityGate(
                 benchmark=b.score.benchmark,
                 a=name_a,
@@ -118,7 +118,7 @@ def against_one(
                 levels=levels,
                 most_pairs=most_pairs,
             )
-            gate = _tested(gate, *of_look, threshold)
+            gate = _tested(gate, of_a, of_b, threshold)
             if gate.verdict != CANNOT_TELL:
                 break
         found.append(gate)
@@ -151,7 +151,7 @@ def _tested(gate: QualityGate, a: Sequence[Curve], b: Sequence[Curve], threshold
         without = sum(not curve for curve in a), sum(not curve for curve in b)
     gate = replace(gate, position=position, runs=(len(values[0]), len(values[1])), without=without)
     if min(gate.runs) >= LEAST_RUNS:
-        gate = _with_bounds(gate, *values, sign=sign)
+        gate = _with_bounds(gate, values[0], values[1], sign)
     worse = gate.low is not None and gate.low > gate.margin
     not_worse = gate.high is not None and gate.high < gate.margin
     if any(without) and position is not None:

@@ -32,7 +32,8 @@ def document(
 ) -> dict[str, Any]:
     """Object of `compare --json` with a gate on times, on the quality of each B by metric, on equality, or on several;
     `compared` is that of the comparisons."""
-    verdicts = [one.verdict for one in (*gates, *(one for of_one in quality for one in of_one), *equal)]
+    on_quality = [one.verdict for of_one in quality for one in of_one]
+    verdicts = [*(one.verdict for one in gates), *on_quality, *(one.verdict for one in equal)]
     verdict = max(verdicts, key=[UNCHANGED, NOT_WORSE, NOT_SLOWER, CANNOT_TELL, CHANGED, WORSE, SLOWER].index)
     labels = [label_of(number) for number in range(1, len(gates) + 1)]
     sentences = [
