@@ -70,7 +70,7 @@ class Place:
 
 def said(judgement):
     each = [*judgement.findings, *(one for verdict in judgement.verdicts for one in verdict.findings)]
-    return "\n".join((*(one.message for one in each), *judgement.score.reasons))
+    return "\n".join(f"{one.grade}: {one.message}" for one in each)
 
 
 def of_logs(cheat, *, anew=True):
@@ -326,8 +326,17 @@ def place(honest, measured, tmp_path):  # noqa: F811
 
 @pytest.mark.parametrize("cheat", CHEATS)
 def test_a_cheat_is_refused_or_found_or_named(cheat, place):
-    _, attempt, words = CHEATS[cheat]
-    assert words in attempt(place)
+    kind, attempt, words = CHEATS[cheat]
+    (line, *_) = [line for line in attempt(place).splitlines() if words in line]
+    if kind == FOUND:
+        (how,) = [how for name, _, how in rows() if name == cheat]
+        assert how.startswith({"breaks": "breaks a rule", "review": "for review"}[line.partition(":")[0]])
+
+
+def rows():
+    """The table of the documentation."""
+    text = (ROOT / "docs" / "judging.md").read_text()
+    return re.findall(r"^\| (.+?) \| (refused|found|unknowable) \| (.+) \|$", text, re.MULTILINE)
 
 
 def test_of_honest_campaigns_none_of_it_is_said(place):
@@ -339,8 +348,6 @@ def test_of_honest_campaigns_none_of_it_is_said(place):
 
 
 def test_the_table_of_the_documentation_has_them_all():
-    text = (ROOT / "docs" / "judging.md").read_text()
-    rows = re.findall(r"^\| (.+?) \| (refused|found|unknowable) \|", text, re.MULTILINE)
-    assert rows == [(cheat, kind) for cheat, (kind, _, _) in CHEATS.items()]
+    assert [row[:2] for row in rows()] == [(cheat, kind) for cheat, (kind, _, _) in CHEATS.items()]
     kinds = [kind for kind, _, _ in CHEATS.values()]
     assert len(kinds) >= 20 and kinds.count(UNKNOWABLE) <= 2

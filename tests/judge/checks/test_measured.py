@@ -90,14 +90,10 @@ def answers_of_another_run(folder):  # noqa: F811
     found(folder, 2, change=lambda each: [*each[:-1], each[-1] | {"handed": "1.0"}])
 
 
+# The others are in the table of tests/judge/test_twenty_cheats.py.
 CHEATS = [
-    (forged_quality, "quality", "breaks", "the quality was not measured by it"),
-    (asked_more_often, "quality", "breaks", "each of its answers belongs to one"),
-    (asked_less_often, "quality", "breaks", "each of its answers belongs to one"),
     (record_removed, "quality", "breaks", "no record of what it found"),
-    (labels_edited_meanwhile, "evaluator", "breaks", "/secret/labels.npy changed while the program ran"),
     (evaluator_replaced_between_runs, "evaluator", "review", "/secret/evaluate.py of the evaluator differs"),
-    (answers_of_another_run, "replayed", "review", "handed over the bytes of result_1.txt"),
 ]
 
 
