@@ -126,7 +126,8 @@ def show(name: str, margin: float, draw: Callable[[], tuple[Judgement, Judgement
 
 
 def drawn(judgement: Judgement, order: Sequence[int]) -> Judgement:
-    """An entry of some of the runs, in this order."""
+    """An entry of some of the runs, in this order; their qualities count whatever else the judge says of them, such as
+    that this checkout was edited while they were collected."""
     runs = {run.index: run for run in judgement.score.runs}
     chosen = [judgement.records[at] for at in order]
     return replace(
@@ -134,7 +135,9 @@ def drawn(judgement: Judgement, order: Sequence[int]) -> Judgement:
         records=tuple(replace(record, index=at) for at, record in enumerate(chosen)),
         score=replace(
             judgement.score,
-            runs=tuple(replace(runs[record.index], index=at) for at, record in enumerate(chosen)),
+            runs=tuple(
+                replace(runs[record.index], index=at, compliant=True) for at, record in enumerate(chosen)
+            ),
         ),
     )
 
