@@ -60,7 +60,7 @@ def record_run() -> None:
     if (WORK / "before").exists():
         shutil.rmtree(WORK / "before")
     frames = list(screens(recorded_stream(words, 100)))
-    running = [frame for frame in frames if "left (" in frame[-1] and "run 4 of 5" in frame[-1]]
+    running = [frame for frame in frames if "left (" in frame[-1] and "run 3 (4 of 5)" in frame[-1]]
     if running:
         save("progress", words, running[len(running) // 2], 100)
     save("run", words, frames[-1], 100)

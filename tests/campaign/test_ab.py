@@ -57,7 +57,7 @@ def test_runs_alternate_and_neither_side_is_always_first(pair):
 def test_a_dead_run_ends_both_and_resuming_the_folder_continues_both(pair):
     book = []
     folder = pair[0].jobs[0].folder.parent
-    with pytest.raises(LaunchError, match=rf"Run 2 of 3 failed.*resume={folder} continues both"):
+    with pytest.raises(LaunchError, match=rf"Run 1 \(2 of 3\) failed.*resume={folder} continues both"):
         take_turns(pair, book, [FakeLauncher(), FakeLauncher(run_1="killed")])
     assert book == ["a0", "b0", "b1", "b ended", "a ended"]
     assert ab.holds_pair(folder)

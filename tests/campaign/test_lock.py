@@ -42,7 +42,7 @@ def test_resuming_a_campaign_that_is_running_is_refused_and_leaves_its_run_alone
     answer = answers[0]
     assert answer.returncode == 2
     assert f"process {os.getpid()} on {socket.gethostname()}" in answer.stderr
-    assert "Run 4 of 5" in answer.stderr
+    assert "Run 3 (4 of 5)" in answer.stderr
     score = judged(dead).score
     assert score.valid, score.reasons
 
@@ -63,7 +63,7 @@ def test_the_lock_of_a_process_that_was_killed_is_taken_over(dead):
 def test_the_lock_of_another_host_is_respected_and_named(begun):
     write_lock(begun, 3, pid=7, host="n1")
     with pytest.raises(
-        RequestError, match=r"Run 4 of 5 .* process 7 on n1; if it no longer exists, remove .*lock"
+        RequestError, match=r"Run 3 \(4 of 5\) .* process 7 on n1; if it no longer exists, remove .*lock"
     ):
         run(begun)
     assert not list(begun.jobs[0].folder.glob("result_*"))

@@ -41,7 +41,7 @@ def test_a_run_whose_processes_die_is_started_again_and_converges_as_if_they_had
     whole = run(begun(tmp_path / "whole"), FakeLauncher())
     plan, said = begun(tmp_path, "checkpoint_seconds=0"), []
     events = run(plan, FakeLauncher(run_0="killed_once"), said)
-    assert said == ["run 1: rank 0 killed by SIGKILL; restarting (start 2)"]
+    assert said == ["run 0: rank 0 killed by SIGKILL; restarting (start 2)"]
     assert [event["key"] for event in events].count("run_restored") == 1
     assert qualities(events) == qualities(whole)
     judgement = judged(plan)
@@ -86,7 +86,7 @@ def test_a_campaign_that_is_asked_to_end_goes_on_where_its_ranks_left_within_the
     plan, before = interrupted(tmp_path, behaviour, f"grace_seconds={grace}")
     said = []
     events = run(plan, FakeLauncher(run_0=behaviour), said)
-    assert said == [f"run 1: {how}; going on from its checkpoint (start 2)"]
+    assert said == [f"run 0: {how}; going on from its checkpoint (start 2)"]
     assert plan.jobs[0].result_file.read_text().startswith(before)
     (restored,) = (event["value"] for event in events if event["key"] == "run_restored")
     assert restored["evaluations"] == kept
@@ -104,7 +104,7 @@ def test_a_campaign_that_is_asked_to_end_goes_on_where_its_ranks_left_within_the
 def test_ranks_that_are_warned_start_again_where_no_batch_system_ends_them(tmp_path):
     plan, said = begun(tmp_path, "checkpoint_seconds=0"), []
     events = run(plan, FakeLauncher(run_0="warned_once"), said)
-    assert said == ["run 1: preempted (SIGTERM on n1); restarting (start 2)"]
+    assert said == ["run 0: preempted (SIGTERM on n1); restarting (start 2)"]
     assert qualities(events) == [0.5] * 5 + [0.999]
 
 
@@ -118,7 +118,7 @@ def test_in_a_batch_job_ranks_that_are_warned_end_the_campaign(tmp_path):
 
 def test_a_run_that_dies_twice_without_a_checkpoint_between_has_failed(tmp_path):
     plan, said = begun(tmp_path, "checkpoint_seconds=0"), []
-    with pytest.raises(LaunchError, match="Run 1 of 1 failed: rank 0 killed by SIGKILL"):
+    with pytest.raises(LaunchError, match=r"Run 0 \(1 of 1\) failed: rank 0 killed by SIGKILL"):
         run(plan, FakeLauncher(run_0="killed"), said)
     assert len(said) == 1
     assert judged(plan).score.runs[0].status == "died"
@@ -138,7 +138,7 @@ def test_what_the_plan_wants_killed_is_killed(tmp_path, what):
         run(plan, Hanging(), said)
     assert (
         said[0]
-        == f"run 1: rank 0 killed by SIGKILL (inject_faults='kill {what} every 1 s'); restarting (start 2)"
+        == f"run 0: rank 0 killed by SIGKILL (inject_faults='kill {what} every 1 s'); restarting (start 2)"
     )
 
 

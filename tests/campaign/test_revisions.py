@@ -79,7 +79,7 @@ def test_runs_alternate_in_worktrees_of_their_revisions_until_it_is_decided(repo
         ("a", 2, "before"),
         ("b", 2, "after"),
     ]
-    assert said[0] == f"a: run 1 of at most 4, HEAD~1, {in_git('rev-parse', 'HEAD~1')[:8]}"
+    assert said[0] == f"a: run 0 (1 of at most 4), HEAD~1, {in_git('rev-parse', 'HEAD~1')[:8]}"
     assert {cwd.name for *_, cwd in ran} == {"here"}
     assert worktrees() == 1 and not (tmp_path / "out" / "source" / "a").exists()
 
@@ -115,7 +115,7 @@ def test_a_run_that_fails_ends_both_with_its_sentence(code, repository, tmp_path
     said = "noise\ntrain-bench: There is no benchmark 'x'.\n"
     monkeypatch.setattr(process, "carry_out", lambda *_, **__: Ended(exit_code=code, stderr=said))
     with pytest.raises(
-        RequestError, match=r"Run 1 of a failed: There is no benchmark 'x'\. Its output is in .*a_0"
+        RequestError, match=r"Run 0 of a failed: There is no benchmark 'x'\. Its output is in .*a_0"
     ):
         revisions.alternate(pair(tmp_path / "out"), silent, lambda: False)
     assert worktrees() == 1

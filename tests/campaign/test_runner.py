@@ -81,7 +81,7 @@ def test_two_runs_that_miss_the_target_invalidate_the_score_and_the_text_says_wh
     ),
 )
 def test_a_dead_run_stops_the_campaign_and_leaves_the_finished_ones_intact(begun, behaviour, how):
-    with pytest.raises(LaunchError, match=f"Run 3 of 5 failed: rank 0 {how}.*resume="):
+    with pytest.raises(LaunchError, match=rf"Run 2 \(3 of 5\) failed: rank 0 {how}.*resume="):
         run(begun, FakeLauncher(run_2=behaviour))
     assert results(begun) == ["result_0.txt", "result_1.txt", "result_2.txt"]
     for index in range(3):
@@ -120,7 +120,8 @@ def test_a_rule_that_a_growing_log_breaks_is_told_while_it_grows(begun):
 
 def test_a_run_that_breaks_a_rule_is_stopped_if_told(begun):
     with pytest.raises(
-        LaunchError, match=r"Run 2 of 5 failed: stopped at a rule violation.*on_violation=stop.*momentum"
+        LaunchError,
+        match=r"Run 1 \(2 of 5\) failed: stopped at a rule violation.*on_violation=stop.*momentum",
     ):
         run(begun, FakeLauncher(run_1="forbidden"), strict=True)
     judgement = judged(begun)
@@ -388,7 +389,7 @@ def test_a_log_that_is_no_file_ends_its_run_in_a_sentence(begun, monkeypatch, ki
 
     monkeypatch.setattr(follower, "LARGEST_BYTES", 1000)
     monkeypatch.setattr(process, "POLL_SECONDS", 0.01)
-    with pytest.raises(LaunchError, match=r"Run 1 of 5 failed: .*its log .*result_0\.txt\.part"):
+    with pytest.raises(LaunchError, match=r"Run 0 \(1 of 5\) failed: .*its log .*result_0\.txt\.part"):
         run_all(begun, Replaces(), Diary(), retry_failed=False)
 
 

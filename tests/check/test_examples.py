@@ -35,7 +35,7 @@ def test_an_example_keeps_the_contract_and_is_no_part_of_train_bench(example, ca
 def test_an_example_trains_to_its_target_on_two_ranks(example, tmp_path, capsys):
     ranks = ("launcher=torchrun", "launcher.nproc_per_node=2", "launcher.threads_per_rank=1")
     command("run")([f"benchmark={example}", *ranks, "runs=1", "seed=1", f"output={tmp_path / 'run'}"])
-    assert "run 1 of 1: finished" in capsys.readouterr().out
+    assert "run 0 (1 of 1): finished" in capsys.readouterr().out
     assert re.search(r'"status": "success"', (tmp_path / "run" / "result_0.txt").read_text())
 
 

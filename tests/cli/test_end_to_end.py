@@ -39,7 +39,7 @@ def test_a_run_reaches_the_target_and_only_the_number_of_runs_keeps_the_score_fr
     score = json.loads((folder / "score.json").read_text())
     assert score["reasons"] == ["Incomplete: 1 of 5 runs."]
     assert [run["status"] for run in score["runs"]] == ["success"]
-    assert "run 1 of 1: finished" in answer.stdout
+    assert "run 0 (1 of 1): finished" in answer.stdout
 
 
 @pytest.mark.full
@@ -148,7 +148,7 @@ def test_a_killed_rank_is_named_and_its_siblings_are_ended(tmp_path):
         answer = train_bench(*arguments)
     assert process.returncode == 0
     assert answer.returncode == 1
-    assert "Run 1 of 2 failed: rank 1 killed by SIGKILL" in answer.stderr
+    assert "Run 0 (1 of 2) failed: rank 1 killed by SIGKILL" in answer.stderr
     (entry,) = json.loads(train_bench("judge", str(folder), "--json").stdout)["entries"]
     message = entry["runs"][0]["findings"][0]["message"]
     assert message.startswith(

@@ -358,7 +358,7 @@ def test_a_counter_that_stops_leaves_a_run_without_energy_and_is_named(tree, job
 
         assert run_of(job, said, asked(), stopping).events == ()
     assert re.match(r"energy: RAPL package-0 has stopped: no change for \d+\.\d s;", said[1])
-    assert said[1].endswith("run 1 and others like it have no energy.")
+    assert said[1].endswith("run 0 and others like it have no energy.")
 
 
 def test_a_counter_that_disappears_leaves_a_run_without_energy_and_is_named(tree, job):
@@ -371,7 +371,7 @@ def test_a_counter_that_disappears_leaves_a_run_without_energy_and_is_named(tree
             lost(job)
 
         assert run_of(job, said, asked(), disappearing).events == ()
-    assert said[1].startswith("energy: RAPL package-0 has disappeared; run 1")
+    assert said[1].startswith("energy: RAPL package-0 has disappeared; run 0")
 
 
 def test_a_command_of_the_user_is_read_instead_of_counters(tree, job):

@@ -109,7 +109,7 @@ def test_a_rank_that_is_killed_on_host_1_is_named_in_the_record(two_hosts, tmp_p
     two_hosts[1].kill(state["pid"])
     code, _, err = finished(first)
     assert code == 1
-    assert "Run 1 of 1 failed: rank 1 killed by SIGKILL" in err
+    assert "Run 0 (1 of 1) failed: rank 1 killed by SIGKILL" in err
     assert record(folder)["deaths"] == ["rank 1 killed by SIGKILL"]
     assert finished(other)[0] == 1
     assert no_process_is_left(two_hosts)

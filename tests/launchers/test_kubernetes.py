@@ -263,7 +263,7 @@ LOST = {
     "finishedAt": "2026-11-28T10:00:09Z",
     "message": "train-bench: rank 0 failed: peer is gone",
 }
-WORDS = "train-bench: Run 1 of 5 failed: rank 3 killed by SIGKILL.\n:::TRAIN_BENCH_FILE failed 0 1/1 x\n"
+WORDS = "train-bench: Run 0 (1 of 5) failed: rank 3 killed by SIGKILL.\n:::TRAIN_BENCH_FILE failed 0 1/1 x\n"
 
 STATES = [
     (
@@ -354,7 +354,7 @@ BAD_ENDS = [
     ),
     (
         [job_set("Failed"), a_pod(0, "Failed", terminated={"exitCode": 1, "message": WORDS})],
-        "failed: host 0 .* ended with exit code 1: train-bench: Run 1 of 5 failed: rank 3 killed by SIGKILL",
+        r"failed: host 0 .* ended with exit code 1: train-bench: Run 0 \(1 of 5\) failed: rank 3 killed by SIGKILL",
     ),
     (
         [job_set("Failed"), a_pod(0, "Failed", terminated={"exitCode": 137})],

@@ -59,8 +59,8 @@ def test_what_a_growing_log_breaks_is_told_and_what_is_waived_is_not():
 
     lines = watched(terminal=False, story=story).splitlines()
     assert lines == [
-        "run 1 of 1: BREAKS A RULE [momentum] momentum is 0.5; allowed: only 0.9.",
-        "run 1 of 1: for review [momentum] momentum is 0.5; allowed: only 0.9.",
+        "run 0 (1 of 1): BREAKS A RULE [momentum] momentum is 0.5; allowed: only 0.9.",
+        "run 0 (1 of 1): for review [momentum] momentum is 0.5; allowed: only 0.9.",
     ]
 
 
@@ -72,7 +72,7 @@ def test_hardware_that_differs_among_ranks_is_told_before_the_run_is_built():
         watcher.event(Event(key="unequal_hardware", value=[sentence], time_ms=0, metadata={}))
 
     lines = watched(terminal=False, story=story).splitlines()
-    assert lines == ["run 1 of 1: warning: The power limit differs: 700 W on n1; 500 W on n2."]
+    assert lines == ["run 0 (1 of 1): warning: The power limit differs: 700 W on n1; 500 W on n2."]
 
 
 def two_runs(watcher, clock):
@@ -106,8 +106,8 @@ def long_run(watcher, clock):
 def test_in_a_pipe_a_long_run_is_at_most_a_line_a_minute():
     text = watched(terminal=False, story=long_run)
     assert text.splitlines() == [
-        "run 1 of 3: epoch 3: 0.5000 (top1 >= 0.9), 1:15",
-        "run 1 of 3: epoch 6: 0.5000 (top1 >= 0.9), 2:30",
+        "run 0 (1 of 3): epoch 3: 0.5000 (top1 >= 0.9), 1:15",
+        "run 0 (1 of 3): epoch 6: 0.5000 (top1 >= 0.9), 2:30",
     ]
     assert "\x1b" not in text
 
@@ -138,7 +138,7 @@ def test_without_a_forecast_only_what_is_sure_is_told():
 def test_on_a_terminal_one_line_is_redrawn_with_the_expected_end():
     text = watched(terminal=True, story=two_runs, forecast=lambda: after_noon(125, 118, 140))
     assert (
-        "run 2 of 3 ███░░░░░░░ | epoch 1 | top1 0.500 of 0.9 | 0:10 | about 2:05:00 left (1:58:00 to 2:20:00)"
+        "run 1 (2 of 3) ███░░░░░░░ | epoch 1 | top1 0.500 of 0.9 | 0:10 | about 2:05:00 left (1:58:00 to 2:20:00)"
         in text
     )
     assert "\x1b" in text
@@ -193,15 +193,15 @@ def test_a_person_at_a_terminal_sees_the_quality_while_the_next_epoch_trains():
         while "left" not in seen:
             seen += os.read(person, 10_000).decode()
     os.close(person)
-    assert "job 3: run 1 of 1 ░░░░░░░░░░ | training from epoch 1 | 0:00" in seen
-    assert "job 3: run 1 of 1 █████░░░░░ | top1 0.500 of 0.9 | at most 0:16 left" in seen
+    assert "job 3: run 0 (1 of 1) ░░░░░░░░░░ | training from epoch 1 | 0:00" in seen
+    assert "job 3: run 0 (1 of 1) █████░░░░░ | top1 0.500 of 0.9 | at most 0:16 left" in seen
 
 
 def test_campaigns_that_share_a_terminal_tell_plain_lines_with_their_names():
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=120, legacy_windows=False)
     two_runs(Terminal(console, clock := Seconds(), side="job 3: ", alone=False), clock)
-    assert "job 3: run 1 of 3: finished, epoch 2: 0.9500 (top1 >= 0.9), 0:30" in screen.getvalue()
+    assert "job 3: run 0 (1 of 3): finished, epoch 2: 0.9500 (top1 >= 0.9), 0:30" in screen.getvalue()
     assert "\x1b" not in screen.getvalue()
 
 
@@ -242,7 +242,7 @@ def test_the_redrawn_line_is_one_line_on_a_narrow_terminal(width):
     watcher.event(evaluation(12, {"BBOX": 0.31, "SEGM": 0.2} if width == 40 else 0.951))
     watcher.tick()
     drawn = screen.getvalue().replace("\x1b[?25l", "").splitlines()[-1]
-    assert "run 1 of 5" in drawn, "the line is wrapped"
+    assert "run 0 (1 of 5)" in drawn, "the line is wrapped"
     assert "about 1:18" in drawn or width == 40
     assert len(drawn.rpartition("\x1b[2K")[2]) <= width
 
@@ -257,5 +257,5 @@ def test_a_run_that_ends_without_its_target_is_told_as_one():
 
     for terminal in (False, True):
         text = watched(terminal=terminal, story=story)
-        assert "run 1 of 1: target missed, epoch 4: 0.5000 (top1 >= 0.9)" in text
+        assert "run 0 (1 of 1): target missed, epoch 4: 0.5000 (top1 >= 0.9)" in text
         assert "finished" not in text

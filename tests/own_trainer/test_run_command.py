@@ -104,7 +104,7 @@ def test_a_program_of_somebody_elses_makes_a_valid_score(place):
     ran = run()
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "\nVALID" in ran.stdout
-    assert "run 3 of 3: finished, epoch 4" in ran.stdout, "the log is followed while it grows"
+    assert "run 2 (3 of 3): finished, epoch 4" in ran.stdout, "the log is followed while it grows"
     seeds = {line["value"] for index in range(3) for line in log_of("out", index) if line["key"] == "seed"}
     assert len(seeds) == 3
     assert "The training program is the user's own." in ran.stdout
@@ -232,7 +232,7 @@ FAULTS = [
 def test_a_program_that_fails_leaves_one_log_and_one_sentence(place, behaviour, sentence, statuses):
     ran = run("runs=1", command=spelled(behaviour))
     assert ran.returncode == 1
-    assert f"Run 1 of 1 failed: {sentence}" in ran.stderr
+    assert f"Run 0 (1 of 1) failed: {sentence}" in ran.stderr
     assert len(ran.stderr.strip().splitlines()) == 1
     assert ends("out") == statuses
     (death,) = json.loads(Path("out/record_0.json").read_text())["deaths"]
@@ -281,7 +281,7 @@ def test_when_what_watches_a_program_is_killed_the_program_ends_with_it(place):
     state = json.loads(Path("out/ranks/run_0/rank_0.json").read_text())
     os.kill(state["pid"], signal.SIGKILL)
     _, said = campaign.communicate(timeout=400)
-    assert "Run 1 of 1 failed: rank 0 killed by SIGKILL" in said
+    assert "Run 0 (1 of 1) failed: rank 0 killed by SIGKILL" in said
     wait_for(lambda: no_process_is_left(place))
 
 
@@ -304,7 +304,7 @@ def test_two_ranks_under_torchrun_are_told_their_place(place):
     assert jobs[0]["log"] == jobs[1]["log"]
     assert "equal models on all ranks" in ran.stdout
     killed = run(*two, command=spelled("killed"), output="killed")
-    assert "Run 1 of 1 failed: rank 0 killed by SIGKILL" in killed.stderr
+    assert "Run 0 (1 of 1) failed: rank 0 killed by SIGKILL" in killed.stderr
     assert ends("killed") == ["aborted"]
     assert no_process_is_left(place)
 
@@ -317,7 +317,7 @@ def test_a_campaign_goes_on_and_repeats_what_failed(place, monkeypatch):
         f'[ -e "{switch.absolute()}" ] && exec {spelled()}\ntouch "{switch.absolute()}"; exit 4\n'
     )
     ran = run(command="sh by_turns.sh")
-    assert "Run 1 of 3 failed: rank 0 failed: its program ended with exit code 4" in ran.stderr
+    assert "Run 0 (1 of 3) failed: rank 0 failed: its program ended with exit code 4" in ran.stderr
     monkeypatch.chdir(place)
     resumed = train_bench("run", "resume=work/out", "retry_failed=true")
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr

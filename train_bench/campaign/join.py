@@ -75,7 +75,7 @@ def _follow(campaign: Campaign, host: int, tell: Callable[[str], None], read: Me
                 "runs; start the campaign again on host 0."
             )
         job = campaign.jobs[said["run"]]
-        name = f"host {host}, run {job.index + 1} of {len(campaign.jobs)}"
+        name = f"host {host}, {job.numbered(len(campaign.jobs))}"
         tell(f"{name}: starting")
         died = _carry_out(job, campaign.launcher, host, said)
         if read.reads and not died:

@@ -23,7 +23,7 @@ from train_bench.errors import RequestError
 
 @contextlib.contextmanager
 def held(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock `path` for `what`, the subject of a sentence (`Run 2 of 5 in DIR`).
+    """Hold the lock `path` for `what`, the subject of a sentence (`Run 1 (2 of 5) in DIR`).
 
     A stale lock of a dead process of this machine, in whichever container it ran, is taken over. Raises `RequestError`
     if a process of this machine, or one of another, holds it; nothing was changed then.

@@ -133,7 +133,7 @@ class Restarts(RestartPolicy):
             job.ranks_folder.rename(job.ranks_folder.with_name(f"{job.ranks_folder.name}_{self._starts}"))
         self._starts += 1
         cause = "" if fault is None else f" (inject_faults={fault!r})"
-        return f"run {job.index + 1}: {how}{cause}; {step} (start {self._starts})"
+        return f"run {job.index}: {how}{cause}; {step} (start {self._starts})"
 
     def _targets(self) -> list[int]:
         """Process IDs on this host: the rank's, or all if it has not joined yet."""

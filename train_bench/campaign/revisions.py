@@ -136,7 +136,7 @@ def alternate(pair: Pair, say: Callable[[str], None], decided: Callable[[], bool
                 sides = list(zip(ab.SIDES, pair.revisions, places, strict=True))
                 for side, revision, place in sides if index % 2 == 0 else reversed(sides):
                     if not (pair.folder / side / f"result_{index}.txt").exists():
-                        say(f"{side}: run {index + 1} of at most {pair.pairs}, {revision.name}")
+                        say(f"{side}: run {index} ({index + 1} of at most {pair.pairs}), {revision.name}")
                         _run(pair, side, place, index)
                 if decided():
                     return
@@ -199,7 +199,7 @@ def _run(pair: Pair, side: str, place: Path, index: int) -> None:
         return
     last = (ended.stderr.strip().splitlines() or [f"it ended with exit code {ended.exit_code}"])[-1]
     raise RequestError(  # not LaunchError, whose exit code would say that B is slower
-        f"Run {index + 1} of {side} failed: {last.removeprefix('train-bench: ')} Its output is in "
+        f"Run {index} of {side} failed: {last.removeprefix('train-bench: ')} Its output is in "
         f"{pair.folder / 'output' / f'{side}_{index}.stderr'}."
     )
 

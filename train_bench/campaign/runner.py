@@ -35,7 +35,7 @@ def run_each(
     total = len(campaign.jobs)
     with ExitStack() as locks:
         for job in _wanted(pending(campaign.jobs, retry_failed=retry_failed), only):
-            what = f"Run {job.index + 1} of {total} in {job.folder}"
+            what = f"{job.numbered(total).capitalize()} in {job.folder}"
             locks.enter_context(lock.held(job.ranks_folder.with_suffix(".lock"), what))
         # What another process finished before the locks were ours is a result.
         missing = pending(campaign.jobs, retry_failed=retry_failed)
@@ -76,7 +76,7 @@ def _wanted(jobs: Sequence[Job], only: Sequence[int] | None) -> list[Job]:
 
 def _stopped(job: Job, failure: str, *, total: int) -> str:
     return (
-        f"Run {job.index + 1} of {total} failed: {failure.removesuffix('.')}. {usual_cause(failure)}"
+        f"{job.numbered(total).capitalize()} failed: {failure.removesuffix('.')}. {usual_cause(failure)}"
         f"Output of its ranks is in {job.ranks_folder}. Finished runs stay; train-bench run "
         f"resume={job.folder} continues and counts this run as failed; add retry_failed=true to repeat it."
     )

@@ -173,6 +173,10 @@ class Job:
     evaluator_off_clock: bool = False
     grace_seconds: float = 30.0
 
+    def numbered(self, total: int) -> str:
+        """`run 0 (1 of 5)`: its number, as files and tables have it, and its place among all."""
+        return f"run {self.index} ({self.index + 1} of {total})"
+
     @property
     def rank_module(self) -> str:
         """Entry point of each rank, `python -m MODULE PLAN.json INDEX`."""

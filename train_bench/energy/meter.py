@@ -134,7 +134,7 @@ class Meter:
         host 0, whose wall clock that of this host is ahead of."""
         if begin_ms is not None and end_ms is not None and end_ms > begin_ms:
             path = _node_file(job, self._host)
-            self.write_log(path, begin_ms, end_ms, f"run {job.index + 1}", ahead_ms=ahead_ms)
+            self.write_log(path, begin_ms, end_ms, f"run {job.index}", ahead_ms=ahead_ms)
 
     def write_log(self, path: Path, begin_ms: int, end_ms: int, measured: str, *, ahead_ms: int = 0) -> None:
         """Write the power log of what was `measured` from one time to another, if a sampler runs."""

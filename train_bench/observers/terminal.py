@@ -48,7 +48,7 @@ def sweep_job() -> tuple[str, bool]:
 
 
 class Terminal(Observer):
-    """Progress on a console: run k of N, epoch, quality against target, elapsed, time left.
+    """Progress on a console: run and its place, epoch, quality against target, elapsed, time left.
 
     On a terminal the current run is one line that is redrawn, unless campaigns that run at the same time share it
     (`alone=False`); otherwise every run is a plain line, and evaluations are too if a minute passes without one.
@@ -173,7 +173,7 @@ class Terminal(Observer):
             self._live = None
 
     def _name(self, job: Job) -> str:
-        return f"{self._side}run {job.index + 1} of {self._total}"
+        return f"{self._side}{job.numbered(self._total)}"
 
     def _elapsed(self) -> float:
         return self._clock() - self._started
