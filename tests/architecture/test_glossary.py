@@ -7,7 +7,7 @@ import pytest
 
 from tests.sandbox import ROOT
 from train_bench.judge.state import STATES
-from train_bench.report import comparison, results_table
+from train_bench.report import comparison, referee, results_table
 from train_bench.rules import bounds, stated
 
 REPORT = ROOT / "train_bench" / "report"
@@ -16,6 +16,7 @@ TABLES = (
     "forecast",
     "history",
     "listing",
+    "referee",
     "results_table",
     "review",
     "rules",
@@ -23,6 +24,13 @@ TABLES = (
     "sweep",
 )
 PAGES = ("history.js", "list.html", "page.html", "review.html")
+SENTENCES = {
+    "contest": ("challenge", "frontier", "error budget", "ledger", "record"),
+    "gate": ("confidence bound", "level", "pairs", "undecided"),
+    "score_table": ("failures", "goodput", "lost work"),
+}
+"""Words of the field in sentences below tables, by the module that prints them."""
+
 SAMPLES = {"prompt", "model"}
 """Columns of drawn samples, which the benchmark describes."""
 
@@ -85,8 +93,21 @@ def test_columns_of_pages_are_in_the_glossary(name):
     assert {word_of(one) for one in headings} - SAMPLES - {"", "none"} <= glossary()
 
 
+@pytest.mark.parametrize("name", SENTENCES)
+def test_words_of_sentences_are_in_the_glossary(name):
+    text = (REPORT / f"{name}.py").read_text().lower()
+    assert [word for word in SENTENCES[name] if word not in text] == []
+    assert {*SENTENCES[name]} <= glossary()
+
+
 def test_columns_states_and_words_of_rules_are_in_the_glossary():
-    words = {*results_table.HEADINGS, *results_table.ON_A_TERMINAL.values(), *comparison.HEADINGS, *STATES}
+    words = {
+        *results_table.HEADINGS,
+        *results_table.ON_A_TERMINAL.values(),
+        *comparison.HEADINGS,
+        *STATES,
+        *referee.HEADINGS,
+    }
     words |= {*bounds.WORDS, *stated.FACTS, *stated.OPTIONAL_FACTS}
     named = {word_of(word).removesuffix("_verdict") for word in words} - {""}
     assert named <= glossary() | {"official_verdict"}

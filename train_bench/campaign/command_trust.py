@@ -30,7 +30,7 @@ def note(campaign: Campaign) -> None:
     if external_effects(campaign):
         begun_plans.remember(begun_plans.TRUSTED, digest)
     if campaign.first.reference_folder is not None:
-        begun_plans.remember(begun_plans.BEGUN, digest)
+        begun_plans.remember(begun_plans.BEGUN, digest, campaign.first.reference_folder)
 
 
 def refuse(campaign: Campaign, *, trusted: bool) -> None:

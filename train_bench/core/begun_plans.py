@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,11 +21,11 @@ from train_bench.errors import RequestError
 TRUSTED, BEGUN = "trusted", "begun"
 
 
-def remember(kind: str, digest: str) -> None:
-    """Remember a digest; without a state folder, nothing is."""
+def remember(kind: str, digest: str, folder: str = "") -> None:
+    """Remember a digest, and the `folder` of its benchmark; without a state folder, nothing is."""
     with contextlib.suppress(OSError, RequestError):
         _folder(kind).mkdir(mode=0o700, parents=True, exist_ok=True)
-        (_folder(kind) / digest).touch()
+        (_folder(kind) / digest).write_bytes(os.fsencode(folder))
 
 
 def is_remembered(kind: str, digest: str) -> bool:
@@ -54,6 +55,20 @@ def find_benchmark(plan: Mapping[str, Any], what: str) -> Path | None:
             f"The benchmark of {what} is in {named}, and the campaign was not begun here. To use that folder, type "
             f"export {plugins.VARIABLE}={shlex.quote(named)} and repeat the command."
         )
+    plugins.add(folder)
+    return folder
+
+
+def find_by_digest(digest: object) -> Path | None:
+    """As `find_benchmark`, by the digest in a log whose plan is not there; None for a plan that was not begun here."""
+    if not isinstance(digest, str) or re.fullmatch(r"[0-9a-f]{64}", digest) is None:
+        return None
+    try:
+        folder = Path(os.fsdecode((_folder(BEGUN) / digest).read_bytes()))
+    except (OSError, RequestError):
+        return None
+    if not folder.is_absolute() or not folder.is_dir():
+        return None
     plugins.add(folder)
     return folder
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from train_bench.core import begun_plans
-from train_bench.core.job import jobs_of
+from train_bench.core import begun_plans, plugins
+from train_bench.core.job import PLAN_DIGEST, jobs_of
 from train_bench.errors import LogError
 from train_bench.judge import rcp
 from train_bench.judge.checks import CAMPAIGN_CHECKS, ENTRY_CHECKS, RCP_CHECKS, RUN_CHECKS, unverifiable
@@ -122,7 +123,14 @@ def judge_entry(
     if location.plan and location.plan.get("benchmark") not in ruleset.load(location.ruleset).benchmarks:
         found = begun_plans.find_benchmark(location.plan, str(location.folder))
         rcp_folders = rcp_folders if found is None else (*rcp_folders, found / "rcp")
-    rules, planned = _rules_of(location), planned_of(location)
+    try:
+        rules = _rules_of(location)
+    except LogError:
+        found = None if location.plan else _begun_here(location)
+        if found is None:
+            raise
+        rules, rcp_folders = _rules_of(location), (*rcp_folders, found / "rcp")
+    planned = planned_of(location)
     logs = [
         _judge_log(file, location, planned, rules, summarize) for file in sorted(location.files, key=_order)
     ]
@@ -189,6 +197,13 @@ def _found(checks: Sequence[Callable[..., Iterable[Finding]]], *case: Any) -> li
 def _rules_of(location: Location) -> BenchmarkRules:
     rounds = ruleset.load(location.ruleset)
     return rounds.benchmark(str(location.plan.get("benchmark") or benchmark_of(location, rounds)))
+
+
+def _begun_here(location: Location) -> Path | None:
+    """The benchmark's folder of logs without their plan, from now on found by this process, if the campaign was begun
+    here."""
+    digests = {log.first_value(file, PLAN_DIGEST) for file in location.files}
+    return begun_plans.find_by_digest(digests.pop()) if len(digests) == 1 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -401,7 +416,18 @@ def benchmark_of(location: Location, rounds: ruleset.Ruleset) -> str:
         raise LogError(f"No log in {location.folder} can be read: {problems[0].message}.")
     raise LogError(
         f"No log in {location.folder} is of a benchmark of {rounds.name} (submission_benchmark is "
-        f"{logged}); known: {', '.join(sorted(rounds.benchmarks))}."
+        f"{logged}); known: {', '.join(sorted(rounds.benchmarks))}.{_trust_in_package(location)}"
+    )
+
+
+def _trust_in_package(location: Location) -> str:
+    """Next step where the benchmark is one of the submitter's own."""
+    folder = location.packaged_benchmark
+    if folder is None:
+        return ""
+    return (
+        " The package has its rules and code; to judge by them, type "
+        f"export {plugins.VARIABLE}={shlex.quote(str(folder))} and repeat the command."
     )
 
 

@@ -16,7 +16,7 @@ from train_bench.core import files
 from train_bench.core.escape import plain
 from train_bench.core.secret_filter import shown_machine
 from train_bench.errors import LogError, NoLogs, RequestError
-from train_bench.rules import ruleset
+from train_bench.rules import ruleset, stated
 
 SCALINGS = ("strong", "weak")
 RESULT = re.compile(r"result_.*\.txt")
@@ -117,13 +117,26 @@ class Location:
         Empty without one."""
         if self.system is None or self.benchmark is None:
             return {}
-        implementations = self._submitted / "benchmarks" / self.benchmark / "implementations"
-        path = implementations / self.system / "configuration.json"
+        path = self._implementation / "configuration.json"
         try:
             read = files.read_json(path) if path.is_file() else {}
         except LogError:
             return {}
         return read if isinstance(read, dict) and "train_bench" in read else {}
+
+    @property
+    def packaged_benchmark(self) -> Path | None:
+        """Folder of the benchmark that `package` wrote with the source of these results; None without one."""
+        name = self.configuration.get("reference")
+        if not isinstance(name, str) or Path(name).name != name:
+            return None
+        folder = self._implementation / "train_bench" / "references" / name
+        return folder if (folder / stated.FILE).is_file() else None
+
+    @property
+    def _implementation(self) -> Path:
+        """Folder of the source of these results, of a submission."""
+        return self._submitted / "benchmarks" / str(self.benchmark) / "implementations" / str(self.system)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

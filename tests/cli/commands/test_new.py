@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -115,6 +116,36 @@ def test_a_campaign_that_came_from_elsewhere_names_the_line_to_type(
         assert f"type export {plugins.VARIABLE}={ran / 'moons'}" in answer.stderr
     monkeypatch.setenv(plugins.VARIABLE, str(ran / "moons"))
     assert "INCOMPLETE" in typed("judge", str(ran / "mine")).stdout
+
+
+def packaged(ran, to):
+    """The logs of the campaign as `package` lays them out, without their plan."""
+    results, source = to / "us/results/box/moons", to / "us/benchmarks/moons/implementations/box"
+    results.mkdir(parents=True)
+    for log in (ran / "mine").glob("result_*.txt"):
+        shutil.copy(log, results)
+    copy = source / "train_bench" / "references" / "moons"
+    shutil.copytree(ran / "moons", copy)
+    plan = json.loads((ran / "mine" / "plan.json").read_text())
+    names = ("train_bench", "ruleset", "reference")
+    (source / "configuration.json").write_text(json.dumps({name: plan[name] for name in names}))
+    return copy
+
+
+def test_logs_without_their_plan_are_judged_by_the_benchmark_they_were_begun_with(ran, begun_here, tmp_path):
+    packaged(ran, tmp_path / "tree")
+    answer = typed("judge", str(tmp_path / "tree"))
+    assert answer.stderr == "" and "INCOMPLETE" in answer.stdout
+
+
+def test_a_package_from_elsewhere_names_the_line_to_type(ran, found_nowhere, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    copy = packaged(ran, tmp_path / "tree")
+    answer = typed("judge", str(tmp_path / "tree"))
+    assert answer.returncode != 0
+    assert f"to judge by them, type export {plugins.VARIABLE}={copy} and repeat" in answer.stderr
+    monkeypatch.setenv(plugins.VARIABLE, str(copy))
+    assert "INCOMPLETE" in typed("judge", str(tmp_path / "tree")).stdout
 
 
 def test_trust_in_what_a_plan_does_is_no_trust_in_the_folder_of_its_benchmark(

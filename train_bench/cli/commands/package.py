@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from train_bench.cli import campaign_paths
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import INVALID, VALID
 from train_bench.core import files, software
@@ -20,7 +21,13 @@ from train_bench.submission import package as packaging
 def main(arguments: Sequence[str]) -> int:
     """The command: its arguments to its exit code."""
     parser = Parser("train-bench package", description=__doc__)
-    parser.add_argument("campaigns", nargs="+", type=Path, metavar="CAMPAIGN", help="folder of a campaign")
+    parser.add_argument(
+        "campaigns",
+        nargs="+",
+        action=campaign_paths.Expand,
+        metavar="CAMPAIGN",
+        help=f"folders of campaigns, patterns of such, {campaign_paths.HELP}",
+    )
     parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="new folder for the tree")
     parser.add_argument("--system", metavar="NAME", help="name of the system; by default the platform's")
     parser.add_argument(

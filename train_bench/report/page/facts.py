@@ -250,13 +250,14 @@ def entry_of(
 
 
 def with_distinct_names(entries: Sequence[Entry]) -> list[Entry]:
-    """Entries with their folders where names are ambiguous: the last part if it is unique."""
+    """Entries with their folders where names are ambiguous, and several campaigns with theirs in any case: the last
+    part if it is unique."""
     alike = Counter((entry.name, entry.round) for entry in entries)
     folders = Counter((entry.name, entry.round, Path(entry.folder).name) for entry in entries)
     apart = []
     for entry in entries:
         last = Path(entry.folder).name
-        if alike[entry.name, entry.round] > 1:
+        if alike[entry.name, entry.round] > 1 or (len(entries) > 1 and entry.result["launcher"] is not None):
             unique = folders[entry.name, entry.round, last] == 1
             entry = replace(entry, apart=last if unique else entry.folder)
         apart.append(entry)

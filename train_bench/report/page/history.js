@@ -177,7 +177,13 @@ function update(name, data, layout) {
 function table(id, heads, rows) {
   const head = element("tr", heads.map((text) => element("th", element("button", text, { type: "button" }), { scope: "col" })));
   for (const button of head.querySelectorAll("button")) button.dataset.action = "sort";
-  field(id).replaceChildren(element("thead", head), element("tbody", rows.map((row) => element("tr", row))));
+  field(id).className = "blocks";
+  field(id).replaceChildren(element("thead", head), element("tbody", rows.map((row) => headed(heads, row))));
+}
+// A row whose cells name their column, for telephones.
+function headed(heads, cells) {
+  cells.forEach((cell, at) => cell.tagName === "TD" && (cell.dataset.heading = heads[at]));
+  return element("tr", cells);
 }
 function opener(point, text) {
   const button = element("button", text, { type: "button", className: "result" });
@@ -214,17 +220,17 @@ function drawResults(kept) {
   const latest = [...kept].sort((one, other) => by((point) => point.began)(other, one)).slice(0, MOST.results);
   table(
     "results",
-    ["Verdict", "Began (UTC)", "Line", "Round", "Revision", "Runs", "Score, min", "95 % confidence interval", "Remarks"],
+    ["Verdict", "Score, min", "95 % interval", "Runs", "Began (UTC)", "Line", "Revision", "Remarks", "Round"],
     latest.map((point) => [
       element("td", element("span", verdict(point), { className: `badge ${point.joined ? "good" : point.state === "incomplete" ? "open" : "bad"}` })),
+      element("td", known(point.score_minutes) ? number(point.score_minutes, time(point.score_minutes)) : "–", { className: "number" }),
+      element("td", known(point.low_minutes) ? `${time(point.low_minutes)} to ${time(point.high_minutes)}` : "–", { className: "number" }),
+      element("td", opener(point, `${point.runs}/${point.runs_required}`), { className: "number" }),
       element("td", date(point.began)),
       element("th", lines[point.line].title, { scope: "row", className: "text" }),
+      element("td", revision(point.revision) || "–"),
+      element("td", remark(point) || "–", { className: "text message" }),
       element("td", point.ruleset),
-      element("td", revision(point.revision)),
-      element("td", opener(point, `${point.runs}/${point.runs_required}`), { className: "number" }),
-      element("td", known(point.score_minutes) ? number(point.score_minutes, time(point.score_minutes)) : "–", { className: "number" }),
-      element("td", known(point.low_minutes) ? `${time(point.low_minutes)} to ${time(point.high_minutes)}` : "", { className: "number" }),
-      element("td", remark(point), { className: "text message" }),
     ]),
   );
   field("results-note").textContent = kept.length > latest.length ? `The latest ${latest.length} of ${kept.length} results; filter to see others.` : "";
@@ -245,8 +251,9 @@ function show(at) {
   const shown = [element("dl", facts.flatMap(([name, text]) => [element("dt", name), element("dd", text)]))];
   const runs = stored.runs[at];
   if (runs) {
+    const heads = ["Run", "Seed", "Status", "Minutes", "In the score", "Findings", "Log"];
     const rows = runs.map(([run, seed, status, minutes, standing, findings, file]) =>
-      element("tr", [
+      headed(heads, [
         element("th", String(run), { scope: "row" }),
         element("td", seed ?? "–", { className: "number" }),
         element("td", status),
@@ -256,8 +263,8 @@ function show(at) {
         element("td", `${point.folder}/${file}`, { className: "text" }),
       ]),
     );
-    const heads = ["Run", "Seed", "Status", "Minutes", "In the score", "Findings", "Log"].map((text) => element("th", text, { scope: "col" }));
-    const inside = element("table", [element("thead", element("tr", heads)), element("tbody", rows)], { id: "runs-of-result" });
+    const head = element("tr", heads.map((text) => element("th", text, { scope: "col" })));
+    const inside = element("table", [element("thead", head), element("tbody", rows)], { id: "runs-of-result", className: "blocks" });
     shown.push(element("div", inside, { className: "scroll", tabIndex: 0 }));
   } else shown.push(element("p", "This page has only the runs of the latest results.", { className: "note" }));
   field("runs").replaceChildren(...shown);

@@ -235,7 +235,6 @@ for (const plot of plots()) {
 }
 openTarget();
 
-// Paper is light and narrow, and does not wait: every plot that is open is drawn before, at the width of the paper.
 // On a phone a row is a block, whose cells have their headings before them.
 for (const table of document.querySelectorAll("table.blocks")) {
   const headings = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim());
@@ -243,6 +242,7 @@ for (const table of document.querySelectorAll("table.blocks")) {
     [...row.cells].forEach((cell, place) => { if (cell.tagName === "TD") cell.dataset.heading ??= headings[place]; });
   }
 }
+// Paper is light and narrow, and does not wait: every plot that is open is drawn before, at the width of the paper.
 const PAPER_WIDTH = 660;
 const visible = () => plots().filter((one) => one.offsetParent !== null);
 let before = null;

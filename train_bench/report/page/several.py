@@ -39,12 +39,13 @@ SIZE = re.compile(r"(?i)(?<![a-z0-9])[nx]?\d+x?(?![a-z0-9])")
 class Answers:
     """Comparison of the campaigns of each benchmark with the baseline among them: sentences of two campaigns, rows of
     the table of more, and what stands below it. Both are empty where campaigns cannot be compared. `ratios` has the
-    ratio of times that was compared, by anchor."""
+    ratio of times that was compared, `letters` the letter of each campaign in them, both by anchor."""
 
     sentences: Sequence[str]
     rows: Sequence[Mapping[str, Any]]
     below: Sequence[str]
     ratios: Mapping[str, float]
+    letters: Mapping[str, str]
 
 
 def answers(judgements: Sequence[Judgement], entries: Sequence[Entry], options: PageOptions) -> Answers:
@@ -57,12 +58,14 @@ def answers(judgements: Sequence[Judgement], entries: Sequence[Entry], options: 
     rows: list[Mapping[str, Any]] = []
     below: list[str] = []
     ratios: dict[str, float] = {}
+    letters: dict[str, str] = {}
     for members in groups.values():
         with contextlib.suppress(RequestError):
             if len(members) == 2:
                 compared = _compared(*members[0], *members[1], options)
                 sentences.append(_sentence(compared, members[0][1], members[1][1]))
                 ratios[members[1][1].anchor] = 1 / compared["speedup"]["value"]
+                letters |= {members[0][1].anchor: "A", members[1][1].anchor: "B"}
             elif len(members) > 2:
                 shown = described.distinct_names([str(one.location.folder) for one, _ in members])
                 names = [entry.name for _, entry in members]
@@ -82,13 +85,16 @@ def answers(judgements: Sequence[Judgement], entries: Sequence[Entry], options: 
                     for row, name, (one, entry) in zip(made, shown, members, strict=True)
                 ]
                 below += described.below(made)
+                letters |= {row["anchor"]: row["label"] for row in rows}
                 if options.baseline == campaign_table.FIRST:
                     ratios |= {
                         entry.anchor: row["ratio"]["value"]
                         for row, (_, entry) in zip(made, members, strict=True)
                         if row["ratio"]
                     }
-    return Answers(sentences=sentences, rows=rows, below=list(dict.fromkeys(below)), ratios=ratios)
+    return Answers(
+        sentences=sentences, rows=rows, below=list(dict.fromkeys(below)), ratios=ratios, letters=letters
+    )
 
 
 def ratios(
@@ -127,10 +133,10 @@ def _sentence(compared: Mapping[str, Any], named_a: Entry, named_b: Entry) -> st
     return f"A: {named_a.name}. B: {named_b.name}. {' '.join(lines)}"
 
 
-def figures(entries: Sequence[Entry], rows: Sequence[Mapping[str, Any]] = ()) -> list[Figure]:
-    """Figures with at least one point; `rows` are those of the table of campaigns."""
+def figures(entries: Sequence[Entry], answers: Answers) -> list[Figure]:
+    """Figures with at least one point."""
     shown = [
-        ratio_figure(rows),
+        ratio_figure(answers.rows),
         scaling(entries),
         rounds(entries),
         pareto(
@@ -139,10 +145,9 @@ def figures(entries: Sequence[Entry], rows: Sequence[Mapping[str, Any]] = ()) ->
         pareto(entries, "cost", "cost to train", lambda one: one.cost),
     ]
     alike = [members for members in _by_benchmark(entries).values() if len(members) > 1]
-    letters = {row["anchor"]: row["label"] for row in rows}
     return [
         *(figure for figure in shown if figure is not None),
-        *(figure for members in alike for figure in quality.together(members, letters)),
+        *(figure for members in alike for figure in quality.together(members, answers.letters)),
     ]
 
 

@@ -80,7 +80,7 @@ def page(
     entries = in_one_unit(with_distinct_names(entries))
     figures = {entry.anchor: _figures(entry) for entry in entries}
     answers = several.answers(judgements, entries, options)
-    figures[SEVERAL] = several.figures(entries, answers.rows) if len(entries) > 1 else []
+    figures[SEVERAL] = several.figures(entries, answers) if len(entries) > 1 else []
     return _rendered(
         "page.html",
         served=served,
