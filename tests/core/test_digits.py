@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from train_bench.core.digits import decimals_apart, distinct, significant
+from train_bench.core.digits import decimals_apart, distinct, minutes_in_digits, significant
 
 three_significant = partial(significant, digits=3)
 
@@ -39,3 +39,12 @@ def test_different_numbers_look_different(write, values, shown):
 )
 def test_decimals_of_a_column_tell_its_numbers_apart(values, decimals, shown):
     assert decimals_apart(*values, decimals=decimals) == shown
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [((0.25312,), "0.2531"), ((0.0,), "0.0000"), ((0.00085,), "0.000850"), ((1 / 3, 0.00085), "0.333333")],
+)
+def test_minutes_of_short_runs_have_three_digits(values, shown):
+    value, *smallest = values
+    assert minutes_in_digits(value, **({"smallest": smallest[0]} if smallest else {})) == shown

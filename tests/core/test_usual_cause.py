@@ -1,4 +1,6 @@
-"""Deaths by signals of the kernel name their usual cause."""
+"""Deaths name their usual cause."""
+
+import sys
 
 import pytest
 
@@ -12,6 +14,7 @@ from train_bench.core.usual_cause import usual_cause
         ("rank 0 killed by SIGKILL", ("memory.events", "dmesg")),
         ("host 1: torchrun itself killed by SIGKILL; rank 3 failed: x", ("memory.events",)),
         ("rank 2 killed by SIGBUS", ("/dev/shm",)),
+        ("rank 0 failed: No module named 'train_bench'", ("activate its environment", sys.executable)),
     ],
 )
 def test_the_usual_cause_is_named_with_where_to_look(death, said):

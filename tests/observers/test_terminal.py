@@ -91,7 +91,8 @@ def two_runs(watcher, clock):
 
 def test_in_a_pipe_a_short_run_is_one_line():
     assert watched(terminal=False, story=two_runs).splitlines() == [
-        f"run {number - 1} ({number} of 3): finished, epoch 2: 0.9500 (top1 >= 0.9), 0:30, seed 7" for number in (1, 2)
+        f"run {number - 1} ({number} of 3): finished, epoch 2: 0.9500 (top1 >= 0.9), 0:30, seed 7"
+        for number in (1, 2)
     ]
 
 

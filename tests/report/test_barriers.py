@@ -25,10 +25,16 @@ pytestmark = pytest.mark.full
 WAYS = {
     "light": (1400, "light", "screen"),
     "dark": (1400, "dark", "screen"),
+    "laptop": (1280, "light", "screen"),
     "telephone": (390, "light", "screen"),
     "paper": (A4, "light", "print"),
 }
 """Width of the window, scheme of colours, and medium."""
+
+OFF_SCREEN = """[...document.querySelectorAll('thead th, .blocks td')].filter((cell) =>
+    /^(verdict|rules|score|ratio|open questions|time,)/i.test(cell.dataset.heading ?? cell.textContent.trim())
+    && cell.getBoundingClientRect().right > innerWidth).map((cell) => cell.outerHTML.slice(0, 200))"""
+"""Cells that matter and lie beyond the window until somebody scrolls."""
 
 
 def nights(folder, count):
@@ -170,6 +176,7 @@ def without_barriers(seen, media, *allowed):
         )
     seen.page.emulate_media(media=media)
     assert seen.overflow() == 0
+    assert media == "print" or seen.page.evaluate(OFF_SCREEN) == []
     if media == "print":
         cut = "[...document.querySelectorAll('table')].filter(one => one.scrollWidth > one.parentElement.clientWidth)"
         assert seen.page.evaluate(f"{cut}.map(one => one.outerHTML.slice(0, 200))") == []

@@ -273,5 +273,6 @@ shell (also zsh and fish).
 docs/glossary.md has every word that tables and pages print.
 
 Exit code 0: valid. 1: it ran, but the result is invalid or incomplete.
-2: the request was wrong. 3: undecided (compare, accept, equivalent).
+2: the request was wrong. 3: undecided (compare, compare-revisions, accept,
+equivalent). 75: interrupted, and it can be resumed.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 
 MOST_DIGITS = 17
@@ -22,6 +23,14 @@ def decimals_apart(*values: float | None, decimals: int = 2) -> int:
     """Number of decimals, at least `decimals`, that tells different numbers of a column apart; None is left out."""
     known = [value for value in values if value is not None]
     return _enough(known, decimals, "f") or MOST_DIGITS
+
+
+def minutes_in_digits(value: float, *, smallest: float | None = None) -> str:
+    """Minutes with four decimals; of less than 0.01, with as many as give three digits, of the `smallest` of a column
+    if it is given."""
+    least = abs(value if smallest is None else smallest)
+    decimals = 2 - math.floor(math.log10(least)) if 0 < least < 0.01 else 4
+    return f"{value:.{min(decimals, MOST_DIGITS)}f}"
 
 
 def _formatted(values: tuple[float, ...], least: int, kind: str) -> tuple[str, ...]:

@@ -1,6 +1,9 @@
-"""Usual causes of the signals by which the kernel ends processes."""
+"""Usual causes of the deaths of processes."""
 
 from __future__ import annotations
+
+import shlex
+import sys
 
 USUAL = {
     "SIGKILL": (
@@ -15,6 +18,7 @@ USUAL = {
 
 
 NO_SPACE = "No space left on device"
+NO_MODULE = "No module named 'train_bench'"
 
 FULL_DISK = (
     "A file system of that rank's host is full (rank_N.json names the host): look at df there, and at the folders of "
@@ -23,10 +27,14 @@ FULL_DISK = (
 
 
 def usual_cause(death: str) -> str:
-    """Sentence on the usual cause of a death that names such a signal or a full disk, with a space behind it; empty
-    for others."""
+    """Sentence on the usual cause of a death, with a space behind it; empty for others."""
     if "inject_faults" in death:
         return ""
     if NO_SPACE in death:
         return f"{FULL_DISK} "
+    if NO_MODULE in death:
+        return (
+            "The program's python is not that of train-bench: activate its environment, or begin the command with "
+            f"{shlex.quote(sys.executable)}. "
+        )
     return next((f"{said} " for name, said in USUAL.items() if f"killed by {name}" in death), "")

@@ -22,6 +22,8 @@ MOST_RANKS = 4096
 
 RANKS_OF_A_HOST = 8
 
+UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
 CAST = 2
 """Bytes of a number in these numerics."""
 
@@ -48,7 +50,7 @@ class MemoryFloor:
 
     @property
     def sentence(self) -> str:
-        """The total and its parts in GB of 10^9 bytes."""
+        """The total and its parts in one unit, GB of 10^9 bytes or a smaller one."""
         if self.whole > self.gradients:
             parts = {
                 "all weights at once": self.whole,
@@ -57,8 +59,9 @@ class MemoryFloor:
             }
         else:
             parts = {"weights": self.weights, "gradients": self.gradients, "optimizer state": self.optimizer}
-        listed = ", ".join(f"{name} {size / 1e9:.3g}" for name, size in parts.items() if size)
-        return f"{self.total / 1e9:.3g} GB ({listed})"
+        unit, name = next((one for one in UNITS if self.total >= one[0]), UNITS[-1])
+        listed = ", ".join(f"{part} {size / unit:.3g}" for part, size in parts.items() if size)
+        return f"{self.total / unit:.3g} {name} ({listed})"
 
 
 def memory_floor(

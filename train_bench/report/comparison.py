@@ -16,7 +16,7 @@ from rich.text import Text
 from train_bench.compare.campaign_table import BASELINE, NOT_COMPARED, label_of
 from train_bench.compare.design import ALTERNATED, HISTORY, NOT_ALTERNATED, UNKNOWN
 from train_bench.compare.verdict import DRIFT, FAILURES, FASTER, LESS_OFTEN, MORE_OFTEN, SLOWER
-from train_bench.core.digits import distinct, significant
+from train_bench.core.digits import distinct, minutes_in_digits, significant
 from train_bench.core.escape import plain
 from train_bench.judge.state import INCOMPLETE, NO_RESULT, NOT_VALID
 from train_bench.report.console import BreakableText, print_line
@@ -71,7 +71,7 @@ def show(content: Mapping[str, Any], console: Console, *, with_differences: bool
                 side["name"],
                 str(side["runs"]),
                 str(side["failed"] - side["broken"]),
-                f"{side['geometric_minutes']:.4f}",
+                minutes_in_digits(side["geometric_minutes"]),
             )
         console.print(table)
         for line in (compared["sentence"], *explanation(compared)):
@@ -127,7 +127,7 @@ def show_campaigns(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
 
 
 def _numbers(row: Mapping[str, Any]) -> tuple[str, ...]:
-    minutes = "-" if row["minutes"] is None else f"{row['minutes']:.4f}"
+    minutes = "-" if row["minutes"] is None else minutes_in_digits(row["minutes"])
     ratio, interval = ratio_in_words(row["ratio"])
     return row["label"], (row["began"] or "-")[:10], minutes, ratio or "-", interval, row["verdict"]
 
@@ -287,7 +287,7 @@ def alternating(design: Mapping[str, Any]) -> str:
         return (
             "`train-bench run ... against='OVERRIDES OF THE SECOND' output=pair` alternates between the two."
         )
-    return f"This command alternates between the two: {design['command']}"
+    return f"This command alternates between the two: `{design['command']}`."
 
 
 def _disturbance(compared: Mapping[str, Any]) -> str:
@@ -355,8 +355,8 @@ def scores_in_words(*sides: Mapping[str, Any]) -> list[str]:
         score, mean, factor = side["score_minutes"], side["olympic_minutes"], side["rcp_factor"]
         if score is None or mean is None or factor is None:
             return []
-        made = f" = {mean:.4f} x {distinct(factor, 1.0, decimals=4)[0]}" if factor > 1 else ""
-        parts.append(f"{side['label']} {score:.4f}{made}")
+        made = f" = {minutes_in_digits(mean)} x {distinct(factor, 1.0, decimals=4)[0]}" if factor > 1 else ""
+        parts.append(f"{side['label']} {minutes_in_digits(score)}{made}")
     return [
         f"Scores in min: {', '.join(parts)}. A score is the mean without the fastest and the slowest run, times the "
         "RCP factor where one is stated; the ratios above are of times as measured, by geometric means of all compared "

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from train_bench.core.digits import minutes_in_digits
 from train_bench.core.escape import plain
 from train_bench.report.console import print_line
 from train_bench.report.results_table import FORMULA
@@ -113,8 +114,10 @@ def _points(points: Sequence[Mapping[str, Any]]) -> list[str]:
                 point["ruleset"] if rows[0][1] else "",
                 f"{revision[:8]}{plus}{changes}",
                 f"{point['runs']}/{point['runs_required']}",
-                "-" if point["score_minutes"] is None else f"{point['score_minutes']:.4f}",
-                "" if low is None or high is None else f"{low:.4f} to {high:.4f}",
+                "-" if point["score_minutes"] is None else minutes_in_digits(point["score_minutes"]),
+                ""
+                if low is None or high is None
+                else f"{minutes_in_digits(low)} to {minutes_in_digits(high)}",
                 _remark(point),
             ]
         )
@@ -123,7 +126,7 @@ def _points(points: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _remark(point: Mapping[str, Any]) -> str:
-    remarks = [] if point["valid"] else [f"{validity(point)}: {reasons_in_words(point)}"]
+    remarks = [] if point["valid"] else [f"{validity(point)}: {reasons_in_words(point).removesuffix('.')}"]
     if point["failed"]:
         remarks.append(f"{point['failed']} run(s) failed; the interval is of the others")
     if point["copy_of"] is not None:

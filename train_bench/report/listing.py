@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from train_bench.core.digits import minutes_in_digits
 from train_bench.report.console import WIDEST_TABLE, coloured, print_line
 
 DURATION = re.compile(r": ([a-z ]+) on two CPU cores")
@@ -56,7 +57,7 @@ def show_campaigns(content: Mapping[str, Any], console: Console) -> None:
     for heading in ("date", "runs", "score, min", "verdict"):
         table.add_column(heading, no_wrap=True, justify="right" if heading == "score, min" else "left")
     for one in content["campaigns"]:
-        score = "-" if one["score_minutes"] is None else f"{one['score_minutes']:.4f}"
+        score = "-" if one["score_minutes"] is None else minutes_in_digits(one["score_minutes"])
         runs = f"{one['finished']}/{one['runs']}"
         cells = (str(one["number"]), f"{one['folder']}\n{one['benchmark']}", one["created"][:10], runs)
         table.add_row(*map(Text, (*cells, score)), coloured(one["state"]) if one["state"] else "-")
@@ -76,6 +77,11 @@ def _show_served(folders: Sequence[str], console: Console) -> None:
         )
 
 
+def in_its_own_words(about: str) -> str:
+    """A description without the reference to the benchmark that the task is also of."""
+    return SAME_TASK.sub("", about)
+
+
 def scale(one: Mapping[str, Any]) -> str:
     """Scale of a benchmark: full, a mini task, one that is sized for a GPU, or a small one on real data."""
     if not one["ruleset"].startswith("mini"):
@@ -88,7 +94,7 @@ def _place(one: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _benchmark(one: Mapping[str, Any], width: int) -> tuple[str, ...]:
-    about = DURATION.sub("", SAME_TASK.sub("", one["about"])).removesuffix(".")
+    about = DURATION.sub("", in_its_own_words(one["about"])).removesuffix(".")
     points = list(map(str, one["points"]))
     shown = ",".join(points) if width >= ALL_POINTS or len(points) < 3 else f"{points[0]}..{points[-1]}"
     return one["name"], _time(one), _data(one), _default(one) + about, shown

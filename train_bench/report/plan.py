@@ -10,13 +10,13 @@ from typing import Any
 from rich.console import Console
 
 from train_bench.report.console import print_line
+from train_bench.report.listing import in_its_own_words
 
 
 def show(plan: Mapping[str, Any], console: Console) -> None:
     """A line per fact, then the exact commands, the user's own programs that they start, and the files."""
-    print_line(
-        console, f"{plan['variant']} under {plan['ruleset']}{': ' if plan['about'] else ''}{plan['about']}"
-    )
+    about = in_its_own_words(plan["about"] or "")
+    print_line(console, f"{plan['variant']} under {plan['ruleset']}{': ' if about else ''}{about}")
     for name, fact in _facts(plan):
         print_line(console, f"{name:11} {fact}", column=12)
     for command in (*plan["commands"], *plan["programs"], *plan["join"]):

@@ -15,6 +15,7 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from train_bench.core.digits import minutes_in_digits
 from train_bench.core.escape import plain_value
 from train_bench.report.console import STYLES, print_line
 from train_bench.report.score_table import origin_in_words, reasons_in_words, validity
@@ -180,4 +181,4 @@ def _markdown(cells: Iterable[str] | Sequence[str]) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
+    return "" if value is None else minutes_in_digits(value)

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from train_bench.core.digits import minutes_in_digits
 from train_bench.judge.state import state_of
 from train_bench.report.console import coloured, print_line
 from train_bench.report.score_table import reasons_in_words, validity
@@ -36,7 +37,7 @@ def show(content: Mapping[str, Any], console: Console) -> None:
             Text(name),
             Text(entry["ruleset"]),
             coloured(state_of(entry["valid"], entry["reasons"])),
-            "-" if minutes is None else f"{minutes:.4f}",
+            "-" if minutes is None else minutes_in_digits(minutes),
             Text(", ".join(map(kind, entry["questions"])) or "none"),
         )
     console.print(table)

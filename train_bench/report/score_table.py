@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from train_bench.core.digits import distinct
+from train_bench.core.digits import distinct, minutes_in_digits
 from train_bench.core.escape import plain, plain_value
 from train_bench.judge.energy import WITHOUT_LOGS
 from train_bench.judge.state import MISSING_RUNS, state_of
@@ -29,7 +29,7 @@ def show_score(score: Mapping[str, Any], console: Console) -> None:
             str(run["index"]),
             str(run["seed"]),
             run["status"],
-            _number(run["minutes"], 4),
+            "-" if run["minutes"] is None else _minutes(run["minutes"], score),
             _quality(run["quality"]),
             _number(run["convergence"], 3),
             _number(run["samples_per_second"], 1),
@@ -38,6 +38,13 @@ def show_score(score: Mapping[str, Any], console: Console) -> None:
     console.print(table)
     for line in summary(score):
         print_line(console, line)
+
+
+def _minutes(value: float, score: Mapping[str, Any]) -> str:
+    """Minutes of a score, in as many digits as its shortest run."""
+    return minutes_in_digits(
+        value, smallest=min((run.get("minutes") or 1 for run in score["runs"]), default=None)
+    )
 
 
 def _title(score: Mapping[str, Any]) -> str:
@@ -60,8 +67,11 @@ def summary(score: Mapping[str, Any]) -> list[str]:
     lines = []
     if score["olympic_minutes"] is not None:
         deviation = score["stdev_minutes"]
-        spread = "" if deviation is None else f", standard deviation of the runs {deviation:.4f} min"
-        lines.append(f"olympic mean {score['olympic_minutes']:.4f} min{spread}{failures_in_words(score)}")
+        spread = (
+            "" if deviation is None else f", standard deviation of the runs {_minutes(deviation, score)} min"
+        )
+        mean = _minutes(score["olympic_minutes"], score)
+        lines.append(f"olympic mean {mean} min{spread}{failures_in_words(score)}")
     rcp = score["rcp"]
     lines.append(f"RCP {rcp['verdict']}: {rcp['message']}")
     if score["seeds"] == "fixed":
@@ -163,9 +173,11 @@ def _verdict(score: Mapping[str, Any]) -> str:
 def _score(score: Mapping[str, Any]) -> str:
     """Score in minutes, its confidence interval, and the factor from the olympic mean to it."""
     minutes = score["score_minutes"]
-    interval, (minutes_text,) = "", distinct(minutes, decimals=4)
+    interval, minutes_text = "", _minutes(minutes, score)
     if score["ci95_minutes"] is not None:
-        minutes_text, low, high = distinct(minutes, *score["ci95_minutes"], decimals=4)
+        minutes_text, low, high = distinct(
+            minutes, *score["ci95_minutes"], decimals=len(minutes_text.partition(".")[2])
+        )
         seed = only_seed(score)
         whose = "" if seed is None else f" (of seed {seed} only)"
         interval = f", 95 % confidence interval {low} to {high} min{whose}"
@@ -182,7 +194,8 @@ def factor_in_words(score: Mapping[str, Any]) -> str:
         stated = rcp["factor"] or 1
         unused = f" (RCP factor {distinct(stated, 1.0, decimals=4)[0]}, not applied by this round)"
         return f"the olympic mean, RCP factor 1{unused if stated > 1 else ''}"
-    factor, mean_text, score_text = distinct(applied, 1.0, decimals=4)[0], f"{mean:.4f}", f"{minutes:.4f}"
+    factor = distinct(applied, 1.0, decimals=4)[0]
+    mean_text, score_text = _minutes(mean, score), _minutes(minutes, score)
     return (
         f"RCP factor {factor}: the runs converged faster than the reference, which the factor takes back; olympic mean "
         f"{mean_text} min x {factor} = {score_text} min"

@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from train_bench.core.digits import distinct
+from train_bench.core.digits import distinct, minutes_in_digits
 from train_bench.judge.state import state_of
 from train_bench.report.console import print_line
 
@@ -47,7 +47,7 @@ def show_sweep(
             " ".join(_short(word) for word in job["overrides"] if word not in shared),
             outcome(job),
             f"{len(score['runs'])} of {score['runs_required']}" if score else "-",
-            "-" if minutes is None else f"{minutes:.4f}",
+            "-" if minutes is None else minutes_in_digits(minutes),
         )
     console.print(table)
     for line in (*_below(jobs, together=together), *_reasons(jobs)):
@@ -94,7 +94,7 @@ def _below(jobs: Sequence[Mapping[str, Any]], *, together: bool) -> Iterator[str
             )
             return
         yield (
-            f"job {first['number']} was the fastest: {fastest:.4f} min; job {last['number']} took "
+            f"job {first['number']} was the fastest: {minutes_in_digits(fastest)} min; job {last['number']} took "
             f"{distinct(slowest / fastest, 1.0)[0]} times as long. train-bench compare tests whether the difference is "
             "significant."
         )

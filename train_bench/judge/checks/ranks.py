@@ -117,7 +117,9 @@ def disturbance(records: Sequence[RunRecord], timed: Sequence[RunRecord]) -> str
     if not SPEED_BOUND * slowest < fastest < NO_DISTURBANCE * slowest:
         return None
     run = min(speeds, key=lambda index: speeds[index])
-    slow, fast = significant(slowest, fastest, digits=5)
+    slow, fast = (
+        f"{speed:.0f}" if speed >= 1e5 else significant(speed, digits=5)[0] for speed in (slowest, fastest)
+    )
     ratio, _ = distinct(fastest / slowest, SPEED_BOUND, decimals=1)
     return f"Disturbed: run {run} trained at {slow} samples/s, the fastest run at {fast} ({ratio} times as fast)."
 
