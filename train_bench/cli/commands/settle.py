@@ -27,7 +27,10 @@ def main(arguments: Sequence[str]) -> int:
     campaign = Campaign.open(folder)
     queue = campaign.queue
     if queue is None or not batch_queue.was_submitted(folder):
-        raise RequestError(f"The campaign in {folder} was not submitted to a batch system; judge it instead.")
+        raise RequestError(
+            f"The campaign in {folder} was not submitted to a batch system. train-bench run resume={folder} carries "
+            f"out what is missing, train-bench judge {folder} judges what is there."
+        )
     command_trust.refuse_settlement(campaign)
     batch_queue.settle(queue, folder)
     return composing.answer(lambda: conclude(folder, options.store), options)
