@@ -24,11 +24,21 @@ from train_bench.launchers.kubernetes.manifest import (
 
 CREATE = """\
 set -e
-name=$1 plan=$2 manifest=$3; shift 3
+name=$1 plan=$2 manifest=$3 token=$4; shift 4
 kubectl create configmap "$name" --from-file=plan.json="$plan" --dry-run=client -o json "$@" |
     kubectl create -f - "$@" >&2
-kubectl create -f "$manifest" -o name "$@" || { kubectl delete configmap "$name" "$@" >&2; exit 1; }
+made="configmap/$name"
+trap 'kubectl delete $made "$@" >&2' EXIT
+if [ -n "$token" ]; then
+    od -An -tx1 -N32 /dev/urandom | tr -d ' \\n' |
+        kubectl create secret generic "$name" --from-file=token=/dev/stdin --dry-run=client -o json "$@" |
+        kubectl create -f - "$@" >&2
+    made="$made secret/$name"
+fi
+kubectl create -f "$manifest" -o name "$@"
+trap - EXIT
 """
+"""Creates the plan, the token of pods that share no folder, and the job; of these all or none."""
 
 GET = f"""\
 set -e
@@ -82,7 +92,7 @@ class Batch:
         words = (*run_argv[run_argv.index("run") + 2 :], f"only=[{','.join(str(job.index) for job in jobs)}]")
         path = folder / "kubernetes" / "job.yaml"
         text = yaml.safe_dump(manifest(self.config, name, words), sort_keys=False, width=110)
-        where = (name, str(folder / "plan.json"), str(path))
+        where = (name, str(folder / "plan.json"), str(path), "token" if self.config.mirrors else "")
         return Launch(argv=("sh", "-c", CREATE, "kubectl", *where, *self._flags()), files={path: text})
 
     def settlement(self, folder: Path, batch_job: str, settle_argv: tuple[str, ...]) -> Launch | None:
@@ -114,8 +124,9 @@ class Batch:
         return Launch(argv=("kubectl", "logs", *asked, *self._flags()))
 
     def removal(self, batch_job: str) -> Launch:
-        """Deletion of the job, its pods and its plan."""
-        objects = (f"{RESOURCES[self.config.kind]}/{batch_job}", f"configmap/{batch_job}")
+        """Deletion of the job, its pods, its plan and its token."""
+        kinds = (RESOURCES[self.config.kind], "configmap", *(["secret"] if self.config.mirrors else []))
+        objects = [f"{kind}/{batch_job}" for kind in kinds]
         return Launch(
             argv=("kubectl", "delete", "--ignore-not-found", "--cascade=foreground", *objects, *self._flags())
         )

@@ -25,7 +25,7 @@ class Config(ShardingConfig):
     image          image of the pods; its `python` finds train_bench
     resources      resources of each pod, requests and limits alike: `[cpu=96,memory=1Ti,nvidia.com/gpu=8]`
     volumes        persistent volume claims of the pods, `CLAIM:/PATH` each
-    folder         folder in the pods below which campaigns write; several pods share it by a volume
+    folder         folder in the pods below which campaigns write; it outlives them on a volume
     shm            size limit of /dev/shm, which is memory of the pod; null is the limit of the pod
     queue          local queue of Kueue, which admits all pods together
     topology       node label whose values are topology domains; all pods are in one, with a queue by its topology
@@ -38,7 +38,7 @@ class Config(ShardingConfig):
     namespace      --namespace of kubectl
     context        --context of kubectl
     wait           stay until the job has ended, collect, and show the score, instead of returning once it is created
-    master_port    port of host 0 for the rendezvous
+    master_port    port of host 0 for the rendezvous; without a volume it uses the next one, too
     node_rank      number of this pod; set in the pods alone
     """
 
@@ -68,6 +68,13 @@ class Config(ShardingConfig):
         return tuple(f"launcher.node_rank={rank}" for rank in range(1, self.nodes))
 
     @property
+    def cannot_continue(self) -> str | None:
+        """Checkpoints are on a volume that all pods share."""
+        if not self.mirrors:
+            return None
+        return f"Pods continue from checkpoints in the folder that they share, and none is at {self.folder}"
+
+    @property
     def mounts(self) -> dict[str, str]:
         """Paths in the pods, and the claims that are mounted there."""
         return {path: claim for claim, _, path in (one.partition(":") for one in self.volumes)}
@@ -76,6 +83,11 @@ class Config(ShardingConfig):
     def quantities(self) -> dict[str, str]:
         """Resources of each pod by their names."""
         return {name: quantity for name, _, quantity in (one.partition("=") for one in self.resources)}
+
+    @property
+    def mirrors(self) -> bool:
+        """True if several pods have no folder in common, and each has a mirror of it."""
+        return self.nodes > 1 and not self.shares_folder
 
     @property
     def shares_folder(self) -> bool:

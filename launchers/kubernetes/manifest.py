@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from train_bench.core.rank_messages import SHARED
 from train_bench.errors import Resumable
 from train_bench.launcher import SAFE_PATH
 from train_bench.launchers.kubernetes.config import Config, Kind
@@ -54,84 +55,75 @@ def job_name(benchmark: str, folder: Path) -> str:
 
 def manifest(config: Config, name: str, words: Sequence[str]) -> dict[str, Any]:
     """The object whose pods carry out `words` of `train-bench run` in their folder of the campaign."""
-    labels = {INSTANCE: name, **({"kueue.x-k8s.io/queue-name": config.queue} if config.queue else {})}
-    by_jobset = config.topology is not None and config.queue is None
-    exclusive = {"alpha.jobset.sigs.k8s.io/exclusive-topology": config.topology} if by_jobset else {}
-    metadata: dict[str, Any] = {"name": name, "labels": labels}
-    if config.namespace is not None:
-        metadata["namespace"] = config.namespace
-    if exclusive:
-        metadata["annotations"] = exclusive
-    pod = {"metadata": _of_pod(config, name), "spec": pod_spec(config, name, words)}
-    suspended = {"suspend": True} if config.queue is not None else {}
-    if config.kind is Kind.trainjob:
-        spec, version = _train_job(config, pod), "trainer.kubeflow.org/v1alpha1"
-    else:
-        spec, version = _job_set(config, name, pod), "jobset.x-k8s.io/v1alpha2"
-    kind = "TrainJob" if config.kind is Kind.trainjob else "JobSet"
-    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": suspended | spec}
+    queue, topology = config.queue, config.topology
+    kind, version, spec_of = OBJECTS[config.kind]
+    by_jobset = topology if queue is None else None
+    by_queue = topology if queue is not None else None
+    metadata = _given(
+        name=name,
+        labels={INSTANCE: name} | _given({"kueue.x-k8s.io/queue-name": queue}),
+        namespace=config.namespace,
+        annotations=_given({"alpha.jobset.sigs.k8s.io/exclusive-topology": by_jobset}) or None,
+    )
+    of_pod = _given(
+        labels={INSTANCE: name},
+        annotations=_given({"kueue.x-k8s.io/podset-required-topology": by_queue}) or None,
+    )
+    pod = {"metadata": of_pod, "spec": pod_spec(config, name, words)}
+    spec = _given(suspend=True if queue is not None else None) | spec_of(config, name, pod)
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
 
 
 def pod_spec(config: Config, name: str, words: Sequence[str]) -> dict[str, Any]:
     """Spec of each pod."""
-    claims = {path: f"volume-{number}" for number, path in enumerate(config.mounts)}
-    volumes: list[dict[str, Any]] = [
-        {"name": "plan", "configMap": {"name": name}},
-        {
-            "name": "shm",
-            "emptyDir": {"medium": "Memory", **({"sizeLimit": config.shm} if config.shm else {})},
-        },
-        *(
-            {"name": claims[path], "persistentVolumeClaim": {"claimName": claim}}
-            for path, claim in config.mounts.items()
-        ),
-    ]
-    mounts = {PLAN: "plan", "/dev/shm": "shm", **claims}
-    if not config.shares_folder:
-        volumes.append({"name": "results", "emptyDir": {}})
-        mounts[config.folder] = "results"
-    # Libraries of RDMA lock memory.
-    locks = ["IPC_LOCK"] if any("rdma" in resource for resource in config.quantities) else []
-    container: dict[str, Any] = {
-        "name": NODE,
-        "image": config.image,
-        "command": ["python", "-m", "train_bench.launchers.kubernetes.pod"],
-        "args": [f"{PLAN}/plan.json", f"{config.folder}/{name}", *words],
-        "env": [
-            {"name": variable, "value": value}
-            for variable, value in {
-                "MASTER_ADDR": f"{name}-{NODE}-0-0.{name}",
-                INSIDE: name,
-                **SAFE_PATH,
-            }.items()
-        ],
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"], **({"add": locks} if locks else {})},
-        },
-        "volumeMounts": [{"name": volume, "mountPath": path} for path, volume in mounts.items()],
-        # The end of what a container has printed is in the state of its pod.
-        "terminationMessagePolicy": "FallbackToLogsOnError",
+    volumes: dict[str, dict[str, Any]] = {
+        PLAN: {"name": "plan", "configMap": {"name": name}},
+        "/dev/shm": {"name": "shm", "emptyDir": _given(medium="Memory", sizeLimit=config.shm)},
     }
-    if config.secrets:
-        container["envFrom"] = [{"secretRef": {"name": secret}} for secret in config.secrets]
-    if config.resources:
-        container["resources"] = {"requests": config.quantities, "limits": config.quantities}
-    spec = {
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": config.grace_seconds,
-        "automountServiceAccountToken": False,
-        "securityContext": {
+    for number, (path, claim) in enumerate(config.mounts.items()):
+        volumes[path] = {"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": claim}}
+    if not config.shares_folder:
+        volumes[config.folder] = {"name": "results", "emptyDir": {}}
+    variables = {"MASTER_ADDR": f"{name}-{NODE}-0-0.{name}", INSIDE: name, **SAFE_PATH}
+    environment: list[dict[str, Any]] = [{"name": key, "value": value} for key, value in variables.items()]
+    if config.mirrors:
+        reference = {"secretKeyRef": {"name": name, "key": "token"}}
+        environment.append({"name": SHARED, "valueFrom": reference})
+    # Libraries of RDMA lock memory.
+    locks = ["IPC_LOCK"] if any("rdma" in resource for resource in config.quantities) else None
+    quantities = config.quantities
+    container = _given(
+        name=NODE,
+        image=config.image,
+        command=["python", "-m", "train_bench.launchers.kubernetes.pod"],
+        args=[f"{PLAN}/plan.json", f"{config.folder}/{name}", *words],
+        env=environment,
+        securityContext={
+            "allowPrivilegeEscalation": False,
+            "capabilities": _given(drop=["ALL"], add=locks),
+        },
+        volumeMounts=[{"name": volume["name"], "mountPath": path} for path, volume in volumes.items()],
+        # The end of what a container has printed is in the state of its pod.
+        terminationMessagePolicy="FallbackToLogsOnError",
+        envFrom=[{"secretRef": {"name": secret}} for secret in config.secrets] or None,
+        resources={"requests": quantities, "limits": quantities} if quantities else None,
+    )
+    spec = _given(
+        restartPolicy="Never",
+        terminationGracePeriodSeconds=config.grace_seconds,
+        automountServiceAccountToken=False,
+        securityContext={
             "runAsNonRoot": True,
             "runAsUser": 1000,
             "runAsGroup": 1000,
             "fsGroup": 1000,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        **({"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if config.host_network else {}),
-        "containers": [container],
-        "volumes": volumes,
-    }
+        hostNetwork=True if config.host_network else None,
+        dnsPolicy="ClusterFirstWithHostNet" if config.host_network else None,
+        containers=[container],
+        volumes=list(volumes.values()),
+    )
     merged: dict[str, Any] = _merged(spec, config.pod or {})
     return merged
 
@@ -144,16 +136,6 @@ def beyond_a_train_job(config: Config) -> list[str]:
     fields = sorted({*spec} - {"containers", *PATCHED, *LEFT_TO_RUNTIME})
     further = [one["name"] for one in spec["containers"] if one["name"] != NODE]
     return [*fields, *(f"{NODE}.{key}" for key in container if key not in kept), *further]
-
-
-def _of_pod(config: Config, name: str) -> dict[str, Any]:
-    labels = {INSTANCE: name}
-    if config.topology is None or config.queue is None:
-        return {"labels": labels}
-    return {
-        "labels": labels,
-        "annotations": {"kueue.x-k8s.io/podset-required-topology": config.topology},
-    }
 
 
 def _job_set(config: Config, name: str, pod: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,13 +172,13 @@ def _job_set(config: Config, name: str, pod: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def _train_job(config: Config, pod: Mapping[str, Any]) -> dict[str, Any]:
+def _train_job(config: Config, _name: str, pod: Mapping[str, Any]) -> dict[str, Any]:
     """A TrainJob: what its trainer says, and the rest as patches of its runtime."""
     spec = pod["spec"]
     (container,) = (one for one in spec["containers"] if one["name"] == NODE)
-    trainer = {key: container[key] for key in OF_TRAINER} | {"numNodes": config.nodes}
-    if "resources" in container:
-        trainer["resourcesPerNode"] = container["resources"]
+    trainer = {key: container[key] for key in OF_TRAINER} | _given(
+        numNodes=config.nodes, resourcesPerNode=container.get("resources")
+    )
     patched = {
         **{key: spec[key] for key in PATCHED if key in spec},
         "containers": [{"name": NODE, **{key: container[key] for key in OF_CONTAINER}}],
@@ -231,3 +213,15 @@ def _merged(lower: Any, upper: Any) -> Any:
 
 def _are_named(items: Sequence[Any]) -> bool:
     return all(isinstance(one, Mapping) and "name" in one for one in items)
+
+
+def _given(fields: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """Fields that have a value."""
+    return {key: value for key, value in {**(fields or {}), **more}.items() if value is not None}
+
+
+OBJECTS = {
+    Kind.jobset: ("JobSet", "jobset.x-k8s.io/v1alpha2", _job_set),
+    Kind.trainjob: ("TrainJob", "trainer.kubeflow.org/v1alpha1", _train_job),
+}
+"""Kind of each object, its version, and its spec."""

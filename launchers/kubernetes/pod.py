@@ -1,20 +1,24 @@
 """Program of a pod: `python -m train_bench.launchers.kubernetes.pod PLAN.json FOLDER WORDS`. The first pod carries out
-the campaign in FOLDER, with the WORDS of `train-bench run`; the others join it."""
+the campaign in FOLDER, with the WORDS of `train-bench run`; the others join it. Where pods share no folder, each has a
+mirror of it (`mirror.py`)."""
 
 from __future__ import annotations
 
 import os
+import runpy
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from train_bench.core import files
+from train_bench.core.job import jobs_of
+from train_bench.core.rank_messages import SHARED
 from train_bench.errors import RequestError, TrainBenchError
+from train_bench.launchers.kubernetes.mirror import FirstHost, OtherHost
 
 INDICES = ("JOB_COMPLETION_INDEX", "PET_NODE_RANK", "RANK")
 """Variables with the number of a pod, as an indexed Job and operators of training set them; the first counts."""
-
-PROGRAM = (sys.executable, "-m", "train_bench")
 
 
 def pod_index(environ: Mapping[str, str]) -> int:
@@ -23,13 +27,13 @@ def pod_index(environ: Mapping[str, str]) -> int:
 
 
 def command(plan: Path, folder: Path, words: Sequence[str], environ: Mapping[str, str]) -> tuple[str, ...]:
-    """What this pod runs. The first puts the plan into the campaign's folder, unless it is there.
+    """Arguments of `train-bench` in this pod. The first puts the plan into the campaign's folder, unless it is there.
 
     Raises `RequestError` for a folder that holds another campaign.
     """
     index = pod_index(environ)
     if index:
-        return (*PROGRAM, "join", str(folder), f"launcher.node_rank={index}", "trust=true")
+        return ("join", str(folder), f"launcher.node_rank={index}", "trust=true")
     target = folder / "plan.json"
     if target.exists() and files.read_json(target) != files.read_json(plan):
         raise RequestError(
@@ -38,16 +42,31 @@ def command(plan: Path, folder: Path, words: Sequence[str], environ: Mapping[str
         )
     if not target.exists():
         files.write_json(target, files.read_json(plan))
-    return (*PROGRAM, "run", f"resume={folder}", *words)
+    return ("run", f"resume={folder}", *words)
+
+
+def mirrored(plan: Path, folder: Path, environ: Mapping[str, str]) -> AbstractContextManager[object]:
+    """Mirror of the campaign's folder while this pod takes part, if its pods have a token and no folder in common."""
+    token, index = environ.get(SHARED), pod_index(environ)
+    if token is None:
+        return nullcontext()
+    job = jobs_of(files.read_json(plan))[0]
+    port = job["launcher_config"]["master_port"] + 1
+    if index:
+        return OtherHost(folder, token.encode(), (environ["MASTER_ADDR"], port), index, plan)
+    return FirstHost(folder, token.encode(), port, others=job["nodes"] - 1)
 
 
 def main() -> None:
-    """Replace this process by the program."""
+    """Carry out the program."""
+    plan, folder = Path(sys.argv[1]), Path(sys.argv[2])
     try:
-        argv = command(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:], os.environ)
+        sys.argv[1:] = command(plan, folder, sys.argv[3:], os.environ)
+        mirror = mirrored(plan, folder, os.environ)
     except TrainBenchError as error:
         sys.exit(f"train-bench: {error}")
-    os.execv(argv[0], argv)
+    with mirror:
+        runpy.run_module("train_bench", run_name="__main__")
 
 
 if __name__ == "__main__":

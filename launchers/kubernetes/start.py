@@ -46,6 +46,8 @@ class Launcher:
         for name in ("nodes", "nproc_per_node", "grace_seconds"):
             if getattr(config, name) < 1:
                 return f"launcher.{name} is {getattr(config, name)}; it has to be at least 1."
+        if not 1 <= config.master_port < 65535:
+            return f"launcher.master_port is {config.master_port}; allowed are 1 to 65534."
         return _refuse_shapes(config) or _refuse_together(config) or config.refuse_division(benchmark)
 
     def launch(self, job: Job, rank_argv: tuple[str, ...]) -> Launch:
@@ -72,11 +74,6 @@ def _refuse_together(config: Config) -> str | None:
         return f"launcher.pod is {config.pod!r}; it has to be fields of a pod, as {{nodeSelector: {{disk: nvme}}}}."
     if config.image is None:
         return "launcher=kubernetes needs launcher.image=IMAGE, an image in which `python -m train_bench` starts."
-    if config.nodes > 1 and not config.shares_folder:
-        return (
-            f"launcher.nodes={config.nodes} needs a volume that all pods share at launcher.folder={config.folder}; "
-            f"name a claim with access mode ReadWriteMany: launcher.volumes=[CLAIM:{config.folder}]."
-        )
     further = beyond_a_train_job(config) if config.kind is Kind.trainjob else []
     if further:
         return (

@@ -36,7 +36,12 @@ def test_a_file_of_which_a_line_is_missing_is_left_out():
     "name",
     [
         *("plan.json", "batch.json", "result_0.txt.part", "../result_0.txt", "/etc/result_0.txt"),
-        *("ranks/run_0/launch_token", "ranks/run_0/../../x.json", "weights/run_0.safetensors"),
+        *(
+            "ranks/run_0/launch_token",
+            "ranks/run_0/../../x.json",
+            "power/../x.txt",
+            "weights/run_0.safetensors",
+        ),
     ],
 )
 def test_a_log_writes_no_other_files_than_those_of_runs(name):

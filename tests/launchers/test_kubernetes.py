@@ -32,6 +32,7 @@ SHARED = {"image": "registry.example/bench:1", "volumes": ["results:/results"]}
 
 MANIFESTS = {
     "one_pod": {"image": "registry.example/bench:1", "resources": ["cpu=8"]},
+    "two_pods_without_a_volume": {"image": "registry.example/bench:1", "nodes": 2},
     "two_pods": SHARED | {"nodes": 2, "secrets": ["tracker"]},
     "two_pods_of_a_train_job": SHARED
     | {"nodes": 2, "kind": Kind.trainjob, "queue": "team", "topology": "example/rack"},
@@ -124,8 +125,7 @@ def test_a_campaign_without_a_volume_is_not_restarted_since_its_finished_runs_wo
         ({"image": "a b"}, "launcher.image has 'a b'; it has to be the name of an image"),
         ({"nodes": 0}, "launcher.nodes is 0"),
         ({"grace_seconds": 0}, "launcher.grace_seconds is 0"),
-        ({"nodes": 2, "volumes": []}, "needs a volume that all pods share at launcher.folder=/results"),
-        ({"nodes": 2, "volumes": ["c:/result"]}, "needs a volume that all pods share"),
+        ({"master_port": 65535}, "launcher.master_port is 65535; allowed are 1 to 65534"),
         ({"volumes": ["results"]}, "has to be CLAIM:/PATH"),
         ({"resources": ["cpu=many"]}, "has to be NAME=QUANTITY"),
         ({"pod": "x"}, "it has to be fields of a pod"),
@@ -141,11 +141,14 @@ def test_what_makes_no_manifest_is_refused(options, sentence):
     assert sentence in Launcher(Config(**(SHARED | options))).refuse(None)
 
 
-def test_two_pods_share_a_folder_below_a_volume():
-    assert Launcher(Config(nodes=2, image="x", volumes=["c:/fast/"], folder="/fast/results")).refuse(None)
-    assert (
-        Launcher(Config(nodes=2, image="x", volumes=["c:/fast"], folder="/fast/results")).refuse(None) is None
-    )
+@pytest.mark.parametrize(
+    ("volume", "mirrors"), [("c:/fast", False), ("c:/fast/", False), ("c:/fas", True), (None, True)]
+)
+def test_two_pods_share_a_folder_below_a_volume_and_mirror_it_without_one(volume, mirrors):
+    config = Config(nodes=2, image="x", volumes=[volume] if volume else [], folder="/fast/results")
+    assert config.mirrors == mirrors
+    assert (config.cannot_continue is not None) == mirrors
+    assert not Config(image="x").mirrors
 
 
 @pytest.mark.parametrize(
@@ -195,7 +198,7 @@ PLAN = {"jobs": []}
 
 def started(folder, index, plan):
     environ = {} if index is None else {"JOB_COMPLETION_INDEX": str(index)}
-    return pod.command(plan, folder / "results" / "c", ("trust=true", "only=[0]"), environ)[3:]
+    return pod.command(plan, folder / "results" / "c", ("trust=true", "only=[0]"), environ)
 
 
 def test_the_first_pod_carries_out_the_campaign_and_the_others_join_it(tmp_path):
@@ -439,7 +442,9 @@ def test_the_role_allows_what_kubectl_is_asked_for():
     rules = yaml.safe_load((ROOT / "launchers" / "kubernetes" / "role.yaml").read_text())["rules"]
     allowed = {f"{verb} {kind}" for rule in rules for verb in rule["verbs"] for kind in rule["resources"]}
     assert {
-        f"{verb} {kind}" for verb in ("create", "delete") for kind in ("jobsets", "trainjobs", "configmaps")
+        f"{verb} {kind}"
+        for verb in ("create", "delete")
+        for kind in ("jobsets", "trainjobs", "configmaps", "secrets")
     } <= allowed
     assert {"list pods", "get pods/log", "list events", "list workloads"} <= allowed
 

@@ -183,25 +183,28 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def on_pods(tmp_path, *more):
-    """What is typed for a campaign on pods."""
+def on_pods(tmp_path, benchmark, *more):
+    """What is typed for a campaign on two pods."""
     where = (f"output={tmp_path / 'c'}", f"data_dir={tmp_path / 'data'}", "seed=1", "device=cpu")
-    several = (
-        ("launcher.nodes=2", "launcher.volumes=[claim:/results]") if "launcher.nodes=1" not in more else ()
-    )
-    own = ("launcher=kubernetes", "launcher.image=bench:1", "launcher.threads_per_rank=1", *several)
-    return ("run", "benchmark=waves", *where, *own, *more)
+    own = ("launcher=kubernetes", "launcher.image=bench:1", "launcher.threads_per_rank=1", "launcher.nodes=2")
+    port = f"launcher.master_port={free_port()}"
+    return ("run", f"benchmark={benchmark}", *where, *own, port, *more)
+
+
+CLAIM = "launcher.volumes=[claim:/results]"
 
 
 @pytest.mark.full
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("more", [(), ("launcher.kind=trainjob",), ("launcher.nodes=1",)])
-def test_a_campaign_of_five_runs_on_pods_is_valid(cluster, kubelet, tmp_path, more):
-    with laid_out(tmp_path):
-        answer = train_bench(*on_pods(tmp_path, f"launcher.master_port={free_port()}", *more))
+@pytest.mark.parametrize("volumes", [(CLAIM,), ()], ids=["volume", "none"])
+@pytest.mark.parametrize("kind", ["jobset", "trainjob"])
+def test_a_campaign_of_five_runs_on_two_pods_is_valid(cluster, kubelet, tmp_path, kind, volumes):
+    answer = train_bench(*on_pods(tmp_path, "dlrm_mini", f"launcher.kind={kind}", *volumes))
     assert answer.returncode == 0, answer.stdout + answer.stderr
-    assert "job waves-c is done" in answer.stdout
+    assert "job dlrm-mini-c is done" in answer.stdout
     assert "VALID" in answer.stdout
+    states = [json.loads(path.read_text()) for path in (tmp_path / "c" / "ranks").glob("run_*/rank_*.json")]
+    assert [one["state"] for one in states] == 10 * ["finished"]
     assert cluster.all() == []
 
 
@@ -210,7 +213,7 @@ def test_a_campaign_of_five_runs_on_pods_is_valid(cluster, kubelet, tmp_path, mo
 def test_a_campaign_that_is_preempted_twice_is_valid_and_says_what_it_lost(cluster, kubelet, tmp_path):
     folder = tmp_path / "pods" / "claim" / "waves-c"
     with laid_out(tmp_path):
-        words = on_pods(tmp_path, f"launcher.master_port={free_port()}")
+        words = on_pods(tmp_path, "waves", CLAIM)
         command = [sys.executable, "-m", "train_bench", *words]
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

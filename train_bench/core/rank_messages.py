@@ -24,6 +24,9 @@ from train_bench.errors import LaunchError
 TOKEN = "launch_token"
 """File of a run's ranks folder: made by the launching process, readable by its user alone."""
 
+SHARED = "TRAIN_BENCH_TOKEN"
+"""Environment variable with the token of a campaign whose hosts share no folder."""
+
 PLAIN, SIGNED = b"P", b"S"
 LENGTH = struct.Struct("<q")
 SIGNATURE_BYTES = hashlib.sha256().digest_size
@@ -49,7 +52,9 @@ def make_token(ranks_folder: Path) -> None:
 
 
 def read_token(ranks_folder: Path) -> bytes | None:
-    """Token of the launch; None for ranks that were started without one."""
+    """Token of the launch, or of its campaign; None for ranks that were started without one."""
+    if SHARED in os.environ:
+        return os.environ[SHARED].encode()
     try:
         return files.read_bytes(ranks_folder / TOKEN, largest=1024)
     except OSError:

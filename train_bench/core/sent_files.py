@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -28,11 +28,21 @@ LINE = re.compile(
 )
 
 
-def sendable(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Files of a campaign that are sent, by their names in its folder."""
-    for path in sorted({path for pattern in SENT for path in folder.glob(pattern)}):
-        with contextlib.suppress(OSError):  # too large, or no file
-            yield str(path.relative_to(folder)), files.read_bytes(path, largest=LARGEST_BYTES)
+Version = tuple[int, ...]
+"""Of a file: when it was written, its size and its inode, which is another one where it was replaced."""
+
+
+def changed(
+    folder: Path, patterns: Sequence[str], known: Mapping[str, Version]
+) -> Iterator[tuple[str, Version, bytes]]:
+    """Files of a campaign with names of these patterns whose version is not the known one."""
+    for path in sorted({path for pattern in patterns for path in folder.glob(pattern)}):
+        name = str(path.relative_to(folder))
+        with contextlib.suppress(OSError):  # too large, no file, or gone
+            status = path.stat()
+            version = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if known.get(name) != version:
+                yield name, version, files.read_bytes(path, largest=LARGEST_BYTES)
 
 
 def lines_of(name: str, content: bytes) -> Iterator[str]:
@@ -49,7 +59,7 @@ def received(text: str) -> dict[str, bytes]:
     parts: dict[tuple[str, str], dict[int, str]] = {}
     found = {}
     for name, digest, number, count, part in LINE.findall(text):
-        if not _is_sent(name):
+        if not matches(name, SENT):
             continue
         own = parts.setdefault((name, digest), {})
         own[int(number)] = part
@@ -65,11 +75,12 @@ def digest_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _is_sent(name: str) -> bool:
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """True for the name of a file below a folder that has one of these patterns, part by part."""
     words = name.split("/")
-    return any(
+    return ".." not in words and any(
         len(words) == len(own) and all(map(fnmatchcase, words, own))
-        for own in (pattern.split("/") for pattern in SENT)
+        for own in (pattern.split("/") for pattern in patterns)
     )
 
 

@@ -15,7 +15,7 @@ class Sender(Observer):
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self._folder, self._say = folder, say
-        self._sent: set[tuple[str, str]] = set()
+        self._sent: dict[str, sent_files.Version] = {}
 
     def campaign_started(self, *, total: int, done: int) -> None:
         """Send what earlier pods have written."""
@@ -26,9 +26,7 @@ class Sender(Observer):
         self._send()
 
     def _send(self) -> None:
-        for name, content in sent_files.sendable(self._folder):
-            version = (name, sent_files.digest_of(content))
-            if version not in self._sent:
-                self._sent.add(version)
-                for line in sent_files.lines_of(name, content):
-                    self._say(line)
+        for name, version, content in sent_files.changed(self._folder, sent_files.SENT, self._sent):
+            self._sent[name] = version
+            for line in sent_files.lines_of(name, content):
+                self._say(line)

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import yaml
 
 GROUPS = {
-    "v1": {"configmaps": "ConfigMap", "pods": "Pod", "events": "Event"},
+    "v1": {"configmaps": "ConfigMap", "secrets": "Secret", "pods": "Pod", "events": "Event"},
     "jobset.x-k8s.io/v1alpha2": {"jobsets": "JobSet"},
     "trainer.kubeflow.org/v1alpha1": {"trainjobs": "TrainJob"},
     "kueue.x-k8s.io/v1beta1": {"workloads": "Workload"},

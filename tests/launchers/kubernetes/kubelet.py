@@ -1,5 +1,6 @@
 """Controller and kubelet: the pods of a JobSet or TrainJob as processes of this machine."""
 
+import base64
 import os
 import signal
 import subprocess
@@ -72,7 +73,7 @@ class Kubelet:
                     return f"{folder}{text.removeprefix(path)}"
             return text
 
-        environ = {one["name"]: one["value"] for one in container["env"]} | {
+        environ = {one["name"]: self._value(one) for one in container["env"]} | {
             "JOB_COMPLETION_INDEX": str(index)
         }
         assert environ["MASTER_ADDR"] == f"{owner['metadata']['name']}-node-0-0.{owner['metadata']['name']}"
@@ -98,6 +99,13 @@ class Kubelet:
         self._cluster.put(pod)
         self._cluster.logs[name] = self.log(name)
         return pod, process
+
+    def _value(self, variable):
+        if "value" in variable:
+            return variable["value"]
+        reference = variable["valueFrom"]["secretKeyRef"]
+        secret = self._cluster.objects["secrets"][reference["name"]]
+        return base64.b64decode(secret["data"][reference["key"]]).decode()
 
     def _mounted(self, owner, mount, index):
         (volume,) = (one for one in _volumes(owner) if one["name"] == mount["name"])

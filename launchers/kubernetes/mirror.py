@@ -1,0 +1,190 @@
+"""Mirror of a campaign's folder among pods that share none. Host 0 serves what the others need by HTTP, and they send
+what they write. Each message is signed with the token of the campaign, once: one that is sent again is refused."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hmac
+import http.client
+import json
+import secrets
+import threading
+import time
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from train_bench.core import files, sent_files
+from train_bench.errors import RequestError
+
+FROM_FIRST = (
+    "hosts.json",
+    "result_*.txt",
+    "result_*.txt.part",
+    "ranks/run_*/heartbeat",
+    "ranks/run_*/clocks.json",
+)
+"""Files of host 0 that the others read: the run that it has announced, its log, and whether it goes on."""
+
+FROM_OTHERS = (
+    *("ranks/run_*/arrived/*", "ranks/run_*/rank_*.json", "ranks/run_*/collectives_*.json"),
+    *("ranks/run_*/hosts/*.json", "ranks/run_*/launcher_*.stderr", "power/*/*.txt"),
+)
+"""Files of the others that host 0 reads: their ranks, how their part of a run has ended, and their energy."""
+
+PERIOD_SECONDS = 0.25
+ANSWER_SECONDS = 10.0
+ATTEMPTS_TO_LEAVE = 3
+LEAVE_SECONDS = 20.0
+"""Time in which the others leave, once host 0 has ended the campaign."""
+
+
+class FirstHost:
+    """Serves the folder of host 0, until the `others` have left."""
+
+    def __init__(self, folder: Path, token: bytes, port: int, *, others: int) -> None:
+        self._folder, self._token, self._others = folder, token, others
+        self._last: dict[int, int] = {}
+        self._left: set[int] = set()
+        try:
+            self._server = ThreadingHTTPServer(("", port), self._handler())
+        except OSError as error:
+            raise RequestError(
+                f"Port {port} of host 0 cannot be opened ({error.strerror}); it is launcher.master_port and 1. Choose "
+                "another launcher.master_port."
+            ) from error
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
+
+    @property
+    def port(self) -> int:
+        """Port on which it listens."""
+        return int(self._server.server_port)
+
+    def __enter__(self) -> FirstHost:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, at: TracebackType | None) -> None:
+        deadline = time.monotonic() + LEAVE_SECONDS
+        with contextlib.suppress(KeyboardInterrupt):  # nothing is left to be done but to wait
+            while len(self._left) < self._others and time.monotonic() < deadline:
+                time.sleep(PERIOD_SECONDS)
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def answer(self, body: bytes, signature: str) -> bytes | None:
+        """Answer to a request of another host; None to one that is not signed, or not new."""
+        if not hmac.compare_digest(signature.encode(), _signature(self._token, b"request", body).encode()):
+            return None
+        asked = json.loads(body)
+        host = int(asked["host"])
+        if asked["at"] <= self._last.get(host, 0):
+            return None
+        self._last[host] = asked["at"]
+        _write(self._folder, asked["files"], FROM_OTHERS)
+        if asked["leaves"]:
+            self._left.add(host)
+        known = {name: tuple(version) for name, version in asked["known"].items()}
+        new = sent_files.changed(self._folder, FROM_FIRST, known)
+        return json.dumps({name: (_text(content), version) for name, version, content in new}).encode()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        first = self
+
+        class Handler(BaseHTTPRequestHandler):
+            timeout = ANSWER_SECONDS
+
+            def do_POST(self) -> None:
+                length = min(int(self.headers.get("Content-Length") or 0), 2 * sent_files.LARGEST_BYTES)
+                signature = self.headers.get("Signature", "")
+                answer = first.answer(self.rfile.read(length), signature)
+                self.send_response(403 if answer is None else 200)
+                self.send_header("Signature", _signature(first._token, signature.encode(), answer or b""))
+                self.end_headers()
+                self.wfile.write(answer or b"")
+
+            def log_message(self, *_: object) -> None:
+                """Nothing: the log of a pod is for the campaign."""
+
+        return Handler
+
+
+class OtherHost:
+    """Keeps the folder of another host like that of host 0. Its plan is there once host 0 has answered."""
+
+    def __init__(self, folder: Path, token: bytes, address: tuple[str, int], host: int, plan: Path) -> None:
+        self._folder, self._token, self._address = folder, token, address
+        self._host, self._plan = host, plan
+        self._known: dict[str, Any] = {}
+        self._sent: dict[str, sent_files.Version] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+
+    def __enter__(self) -> OtherHost:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, at: TracebackType | None) -> None:
+        self._over.set()
+        self._thread.join()
+        any(self._exchange(leaves=True) for _ in range(ATTEMPTS_TO_LEAVE))
+
+    def _follow(self) -> None:
+        while not self._over.wait(PERIOD_SECONDS):
+            self._exchange()
+
+    def _exchange(self, *, leaves: bool = False) -> bool:
+        """Send what is new and write what has come. False if host 0 does not answer, which is asked again."""
+        new = list(sent_files.changed(self._folder, FROM_OTHERS, self._sent))
+        asked = {
+            "host": self._host,
+            "at": time.time_ns(),
+            "leaves": leaves,
+            "known": self._known,
+            "files": {name: (_text(content), version) for name, version, content in new},
+        }
+        body = json.dumps(asked).encode()
+        signature = _signature(self._token, b"request", body)
+        connection = http.client.HTTPConnection(*self._address, timeout=ANSWER_SECONDS)
+        try:
+            connection.request("POST", "/", body, {"Signature": signature})
+            response = connection.getresponse()
+            answer = response.read()
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+        signed = _signature(self._token, signature.encode(), answer)
+        if response.status != 200 or not hmac.compare_digest(response.getheader("Signature", ""), signed):
+            return False
+        self._sent |= {name: version for name, version, _ in new}
+        content = json.loads(answer)
+        _write(self._folder, content, FROM_FIRST)
+        self._known |= {name: version for name, (_, version) in content.items()}
+        if not (self._folder / "plan.json").exists():
+            files.write_json(self._folder / "plan.json", files.read_json(self._plan))
+        return True
+
+
+def _signature(token: bytes, purpose: bytes, content: bytes) -> str:
+    return hmac.new(token, purpose + b"\n" + content, "sha256").hexdigest()
+
+
+def _text(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def _write(folder: Path, content: Mapping[str, Any], patterns: tuple[str, ...]) -> None:
+    """Write files with names of these patterns, each whole or not at all: a part of one is in the folder itself, where
+    nobody counts it."""
+    for name, (text, _) in content.items():
+        if sent_files.matches(name, patterns):
+            part, path = folder / f"mirror_{secrets.token_hex(6)}.part", folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part.write_bytes(base64.b64decode(text, validate=True))
+            part.replace(path)

@@ -1,0 +1,124 @@
+"""Pods that share no folder mirror it."""
+
+import json
+
+import pytest
+
+from tests.command_line import wait_for
+from train_bench.core import files
+from train_bench.core.rank_messages import SHARED
+from train_bench.errors import RequestError
+from train_bench.launchers.kubernetes import mirror, pod
+from train_bench.launchers.kubernetes.mirror import FirstHost, OtherHost
+
+TOKEN = b"secret"
+FIRST = ("hosts.json", "result_0.txt.part", "ranks/run_0/heartbeat", "ranks/run_0/clocks.json")
+OTHERS = (
+    "ranks/run_0/arrived/n1_7",
+    "ranks/run_0/rank_1.json",
+    "ranks/run_0/hosts/1.json",
+    "power/run_1/n.txt",
+)
+NOBODYS = ("ranks/run_0/launch_token", "plan.json", "score.json")
+
+
+def fill(folder, *names):
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"{name} of {folder.name}")
+
+
+def names(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def first(tmp_path):
+    (tmp_path / "first").mkdir()
+    fill(tmp_path / "first", *FIRST, *NOBODYS)
+    one = FirstHost(tmp_path / "first", TOKEN, 0, others=1)
+    yield one
+    one._server.server_close()
+
+
+def other(tmp_path, first, token=TOKEN):
+    (tmp_path / "other").mkdir(exist_ok=True)
+    files.write_json(tmp_path / "plan.json", {"jobs": []})
+    return OtherHost(tmp_path / "other", token, ("127.0.0.1", first.port), 1, tmp_path / "plan.json")
+
+
+def test_each_host_gets_what_it_reads_of_the_other_and_nothing_else(first, tmp_path):
+    with first, other(tmp_path, first):
+        wait_for(lambda: (tmp_path / "other" / "plan.json").exists())
+        assert names(tmp_path / "other") == {*FIRST, "plan.json"}
+        (tmp_path / "first" / "hosts.json").write_text("next run")
+        wait_for(lambda: (tmp_path / "other" / "hosts.json").read_text() == "next run")
+        fill(tmp_path / "other", *OTHERS, "ranks/run_0/launch_token", "score.json")
+    # What was written last has arrived when both have left.
+    assert names(tmp_path / "first") == {*FIRST, *OTHERS, *NOBODYS}
+    assert (tmp_path / "first" / "ranks/run_0/launch_token").read_text().endswith("of first")
+
+
+def request(name="ranks/run_0/rank_1.json", at=1, token=TOKEN):
+    asked = {"host": 1, "at": at, "leaves": False, "known": {}, "files": {name: ["eA==", []]}}
+    body = json.dumps(asked).encode()
+    return body, mirror._signature(token, b"request", body)
+
+
+def test_a_message_is_heard_once_and_only_with_the_token(first, tmp_path):
+    assert first.answer(*request(token=b"guess")) is None
+    assert "ranks/run_0/rank_1.json" not in names(tmp_path / "first")
+    assert first.answer(*request()) is not None
+    assert (tmp_path / "first" / "ranks/run_0/rank_1.json").read_text() == "x"
+    assert first.answer(*request()) is None
+
+
+@pytest.mark.parametrize("name", ["../x.json", "ranks/run_0/../../x", "result_0.txt", "power/../x.txt"])
+def test_others_write_no_files_but_their_own(first, tmp_path, name):
+    before = names(tmp_path)
+    assert first.answer(*request(name)) is not None
+    assert names(tmp_path) == before
+
+
+def test_strangers_are_not_believed(first, tmp_path):
+    first._others = 0
+    with first:
+        assert not other(tmp_path, first, b"another token")._exchange()
+        first._token, first.answer = b"another token", lambda body, signature: b"{}"
+        assert not other(tmp_path, first)._exchange()
+    assert names(tmp_path / "other") == set()
+
+
+def test_the_first_host_waits_for_the_others_until_it_is_ended_itself(first, monkeypatch):
+    waited = []
+
+    def sleep(seconds):
+        waited.append(seconds)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mirror.time, "sleep", sleep)
+    with first:
+        pass
+    assert len(waited) == 1
+
+
+def test_a_port_that_is_taken_is_named(first, tmp_path):
+    with pytest.raises(
+        RequestError, match=f"Port {first.port} of host 0 cannot be opened .*launcher.master_port"
+    ):
+        FirstHost(tmp_path, TOKEN, first.port, others=1)
+
+
+def test_pods_with_a_token_mirror_their_folder(tmp_path):
+    plan = {"shared": {"nodes": 3, "launcher_config": {"master_port": -1}}, "jobs": [{"index": 0}]}
+    files.write_json(tmp_path / "plan.json", plan)
+
+    def of(**environ):
+        return pod.mirrored(tmp_path / "plan.json", tmp_path / "c", environ)
+
+    assert not isinstance(of(), FirstHost | OtherHost)
+    secret = {SHARED: "secret", "MASTER_ADDR": "127.0.0.1"}
+    assert isinstance(of(**secret, JOB_COMPLETION_INDEX="1"), OtherHost)
+    first = of(**secret)
+    first._server.server_close()
+    assert first._others == 2
