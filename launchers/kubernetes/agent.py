@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from train_bench.core.job import read_job
-from train_bench.launchers.kubernetes.pod import pod_index
+from train_bench.core.pod_variables import node_rank
 from train_bench.launchers.torchrun.config import Config
 from train_bench.launchers.torchrun.start import Launcher
 
@@ -21,7 +21,7 @@ def main() -> None:
         where = {
             "master_addr": os.environ["MASTER_ADDR"],
             "master_port": job.launcher_config["master_port"],
-            "node_rank": pod_index(os.environ),
+            "node_rank": node_rank(os.environ) or 0,
         }
     config = Config(nodes=job.nodes, nproc_per_node=job.nproc_per_node, **where)
     inner = Launcher(config).launch(job, (sys.executable, "-m", job.rank_module, *sys.argv[1:]))

@@ -13,25 +13,23 @@ from pathlib import Path
 
 from train_bench.core import files
 from train_bench.core.job import jobs_of
+from train_bench.core.pod_variables import node_rank, refuse_size
 from train_bench.core.rank_messages import SHARED
 from train_bench.errors import RequestError, TrainBenchError
 from train_bench.launchers.kubernetes.mirror import FirstHost, OtherHost
-
-INDICES = ("JOB_COMPLETION_INDEX", "PET_NODE_RANK", "RANK")
-"""Variables with the number of a pod, as an indexed Job and operators of training set them; the first counts."""
-
-
-def pod_index(environ: Mapping[str, str]) -> int:
-    """Number of this pod among those of its campaign."""
-    return next((int(environ[name]) for name in INDICES if name in environ), 0)
 
 
 def command(plan: Path, folder: Path, words: Sequence[str], environ: Mapping[str, str]) -> tuple[str, ...]:
     """Arguments of `train-bench` in this pod. The first puts the plan into the campaign's folder, unless it is there.
 
-    Raises `RequestError` for a folder that holds another campaign.
+    Raises `RequestError` for a folder that holds another campaign, and for another number of pods than planned.
     """
-    index = pod_index(environ)
+    index = node_rank(environ)
+    job = jobs_of(files.read_json(plan))[0]
+    nodes = job["nodes"]
+    refused = refuse_size(environ, nodes=nodes, world_size=nodes * job["nproc_per_node"])
+    if refused is not None:
+        raise RequestError(refused)
     if index:
         return ("join", str(folder), f"launcher.node_rank={index}", "trust=true")
     target = folder / "plan.json"
@@ -47,7 +45,7 @@ def command(plan: Path, folder: Path, words: Sequence[str], environ: Mapping[str
 
 def mirrored(plan: Path, folder: Path, environ: Mapping[str, str]) -> AbstractContextManager[object]:
     """Mirror of the campaign's folder while this pod takes part, if its pods have a token and no folder in common."""
-    token, index = environ.get(SHARED), pod_index(environ)
+    token, index = environ.get(SHARED), node_rank(environ)
     if token is None:
         return nullcontext()
     job = jobs_of(files.read_json(plan))[0]

@@ -193,7 +193,7 @@ def test_data_of_this_host_are_not_those_of_pods(monkeypatch, tmp_path):
     assert list(refusals.queue(campaign)) == []
 
 
-PLAN = {"jobs": []}
+PLAN = {"shared": {"nodes": 4, "nproc_per_node": 1}, "jobs": [{"index": 0}]}
 
 
 def started(folder, index, plan):
@@ -213,16 +213,17 @@ def test_the_first_pod_carries_out_the_campaign_and_the_others_join_it(tmp_path)
 def test_a_folder_with_another_campaign_is_left_alone(tmp_path):
     folder = tmp_path / "results" / "c"
     files.write_json(tmp_path / "plan.json", PLAN)
-    files.write_json(folder / "plan.json", {"jobs": [1]})
+    files.write_json(folder / "plan.json", {"jobs": [2]})
     with pytest.raises(RequestError, match="holds another campaign"):
         started(tmp_path, 0, tmp_path / "plan.json")
-    assert files.read_json(folder / "plan.json") == {"jobs": [1]}
+    assert files.read_json(folder / "plan.json") == {"jobs": [2]}
 
 
-def test_operators_of_training_number_their_pods_too():
-    assert pod.pod_index({"PET_NODE_RANK": "2", "RANK": "7"}) == 2
-    assert pod.pod_index({"JOB_COMPLETION_INDEX": "1", "PET_NODE_RANK": "2"}) == 1
-    assert pod.pod_index({}) == 0
+def test_another_number_of_pods_than_planned_is_refused(tmp_path):
+    files.write_json(tmp_path / "plan.json", PLAN)
+    environ = {"PET_NNODES": "3", "PET_NODE_RANK": "1"}
+    with pytest.raises(RequestError, match=r"PET_NNODES is 3 in this pod, and the plan has 4 host\(s\)"):
+        pod.command(tmp_path / "plan.json", tmp_path / "c", (), environ)
 
 
 def job_set(*conditions, **more):

@@ -7,14 +7,14 @@ import dataclasses
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from train_bench.campaign import command_trust, data, hosts, lock, metering, refusals
 from train_bench.campaign.failures import deaths
 from train_bench.campaign.opened import Campaign
-from train_bench.core import files, host_clocks, preemption
+from train_bench.core import files, host_clocks, pod_variables, preemption
 from train_bench.core.address import refuse_address
 from train_bench.core.job import Job
 from train_bench.energy.meter import Meter
@@ -35,15 +35,18 @@ LOG_SECONDS = 5.0
 
 def take_part(folder: Path, overrides: Sequence[str], tell: Callable[[str], None]) -> bool:
     """Take part in the campaign in `folder` until host 0 ends it. `overrides` name this host and its own settings
-    (`launcher.interface=NAME`), and `trust=true` allows the campaign though this user has not begun it.
-    Returns whether all runs ended well here.
+    (`launcher.interface=NAME`), and `trust=true` allows the campaign though this user has not begun it. In a pod of an
+    operator, its variables name it. Returns whether all runs ended well here.
 
     Raises `RequestError` if there is nothing to join, `LaunchError` when host 0 starts no run within the
     limit.
     """
     _wait_for_plan(folder, tell)
     campaign = Campaign.open(folder)
-    host, changes = _which(campaign, [override for override in overrides if override != TRUST])
+    own = [override for override in overrides if override != TRUST]
+    host, changes = _which(
+        campaign, own if any(map(_is_rank, own)) else [*_of_pod(campaign, os.environ), *own]
+    )
     command_trust.refuse(campaign, trusted=TRUST in overrides)
     campaign = Campaign.of(campaign.plan, changes)
     refusals.refuse(campaign, refusals.TO_CONTINUE)
@@ -122,6 +125,30 @@ def _wait_for_plan(folder: Path, tell: Callable[[str], None]) -> None:
         time.sleep(hosts.POLL_SECONDS)
 
 
+def _is_rank(override: str) -> bool:
+    return override.startswith("launcher.node_rank=")
+
+
+def _of_pod(campaign: Campaign, environ: Mapping[str, str]) -> Iterator[str]:
+    """Overrides of a pod that an operator has numbered; none outside of one."""
+    rank, config = pod_variables.node_rank(environ), campaign.launcher_config
+    if rank is None or not config.joining:
+        return
+    refused = pod_variables.refuse_size(environ, nodes=config.nodes, world_size=config.world_size)
+    if refused is not None:
+        raise RequestError(refused)
+    if rank == 0:
+        raise RequestError(
+            f"This pod is host 0, which carries out the campaign itself: train-bench run resume={campaign.folder}."
+        )
+    yield f"launcher.node_rank={rank}"
+    where = {"master_addr": pod_variables.ADDRESSES, "master_port": pod_variables.PORTS}
+    for name, variables in where.items():
+        found = pod_variables.first_of(variables, environ)
+        if found is not None and hasattr(config, name):
+            yield f"launcher.{name}={found[1]}"
+
+
 def _which(campaign: Campaign, overrides: Sequence[str]) -> tuple[int, dict[str, str]]:
     """Number of this host, and its changes of the launcher's configuration."""
     plan, config = campaign.plan, campaign.launcher_config
@@ -143,10 +170,11 @@ def _which(campaign: Campaign, overrides: Sequence[str]) -> tuple[int, dict[str,
         if name not in own or not equals:
             raise UnknownName(what="option of a joining host", name=name, known=own)
         changes[name.removeprefix("launcher.")] = value
-    address = changes.get("local_addr")
-    refused = None if address is None else refuse_address("launcher.local_addr", address)
-    if refused is not None:
-        raise RequestError(refused)
+    for name in ("local_addr", "master_addr"):
+        address = changes.get(name)
+        refused = None if address is None else refuse_address(f"launcher.{name}", address)
+        if refused is not None:
+            raise RequestError(refused)
     return numbers[0], changes
 
 
