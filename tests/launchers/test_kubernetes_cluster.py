@@ -205,6 +205,9 @@ def test_a_campaign_of_five_runs_on_two_pods_is_valid(cluster, kubelet, tmp_path
     assert "VALID" in answer.stdout
     states = [json.loads(path.read_text()) for path in (tmp_path / "c" / "ranks").glob("run_*/rank_*.json")]
     assert [one["state"] for one in states] == 10 * ["finished"]
+    percentages = [one["progressPercentage"] for one in cluster.statuses]
+    assert percentages[-1:] == ([100] if kind == "trainjob" else [])
+    assert percentages == sorted(percentages)
     assert cluster.all() == []
 
 

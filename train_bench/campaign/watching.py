@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING
 
@@ -9,10 +10,12 @@ from train_bench.campaign import runner
 from train_bench.campaign.opened import Campaign
 from train_bench.core import instruments
 from train_bench.core.job import Job
+from train_bench.observers import trainer_status
 from train_bench.observers.observer import Observer, Observers
 from train_bench.observers.sender import Sender
 from train_bench.observers.terminal import Terminal, sweep_job
 from train_bench.observers.tracking import NONE, Tracking, named, places
+from train_bench.observers.trainer_status import TrainerStatus
 from train_bench.plan import budget
 from train_bench.plan.request import Request
 from train_bench.plan.run_config import OnFailure, OnViolation
@@ -72,7 +75,9 @@ def _observers(campaign: Campaign, *, only: Sequence[int] | None, side: str = ""
     ]
     job, alone = sweep_job()
     terminal = Terminal(console, side=job + side, alone=alone, turns=side != "", forecast=forecast)
-    return Observers([*([] if expected is None else [expected]), terminal, *trackers])
+    told = [TrainerStatus(os.environ, forecast, lambda text: print_line(console, text))]
+    reports = told if trainer_status.URL in os.environ else []
+    return Observers([*([] if expected is None else [expected]), terminal, *trackers, *reports])
 
 
 def forecast_observer(

@@ -18,18 +18,19 @@ GROUPS = {
     "kueue.x-k8s.io/v1beta1": {"workloads": "Workload"},
 }
 OBJECT = re.compile(
-    r"/apis?/(?P<group>.+?)/namespaces/(?P<namespace>[\w-]+)/(?P<kind>\w+)(/(?P<name>[\w.-]+))?(/log)?"
+    r"/apis?/(?P<group>.+?)/namespaces/(?P<namespace>[\w-]+)/(?P<kind>\w+)(/(?P<name>[\w.-]+))?(/log|/status)?"
 )
 NAMESPACE = "bench"
 
 
 class Cluster:
-    """Its objects by kind and name, `logs` by the names of pods, and its `requests`. `refusals` are answered to
-    requests such as `POST jobsets`; `created` is called with each new object."""
+    """Its objects by kind and name, `logs` by the names of pods, its `requests`, and the `statuses` that pods of TrainJobs
+    have sent. `refusals` are answered to requests such as `POST jobsets`; `created` is called with each new object."""
 
     def __init__(self):
         self.objects = defaultdict(dict)
         self.logs, self.refusals, self.requests = {}, {}, []
+        self.statuses = []
         self.created = self.deleted = lambda one: None
 
     def put(self, one):
@@ -72,6 +73,9 @@ class Cluster:
 
     def _object(self, method, found, query, body, log):
         named, name = self.objects[found["kind"]], found["name"]
+        if method == "POST" and name is not None:  # the status server of Kubeflow Trainer
+            self.statuses.append(body["trainerStatus"])
+            return 200, body
         if method == "POST":
             name = body["metadata"]["name"]
             if name in named:
@@ -197,7 +201,7 @@ def served(cluster, folder):
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     path = folder / "kubeconfig"
-    address = f"http://127.0.0.1:{server.server_port}"
+    address = cluster.address = f"http://127.0.0.1:{server.server_port}"
     path.write_text(
         json.dumps(
             {

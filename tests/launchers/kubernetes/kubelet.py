@@ -82,7 +82,7 @@ class Kubelet:
         with self.log(name).open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, *rest],
-                env=os.environ | environ | {"MASTER_ADDR": "127.0.0.1"},
+                env=os.environ | environ | self._of_operator(owner) | {"MASTER_ADDR": "127.0.0.1"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -99,6 +99,19 @@ class Kubelet:
         self._cluster.put(pod)
         self._cluster.logs[name] = self.log(name)
         return pod, process
+
+    def _of_operator(self, owner):
+        """What the controller of a TrainJob adds, and the plugin of its status."""
+        if owner["kind"] != "TrainJob":
+            return {}
+        token, name = self._folder / "token", owner["metadata"]["name"]
+        token.write_text("t")
+        path = f"apis/trainer.kubeflow.org/v1alpha1/namespaces/bench/trainjobs/{name}/status"
+        nodes = {"PET_NNODES": str(owner["spec"]["trainer"]["numNodes"])}
+        return nodes | {
+            "KUBEFLOW_TRAINER_SERVER_URL": f"{self._cluster.address}/{path}",
+            "KUBEFLOW_TRAINER_SERVER_TOKEN": str(token),
+        }
 
     def _value(self, variable):
         if "value" in variable:
