@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -11,16 +13,14 @@ import yaml
 from train_bench.core.job import Device, Job
 from train_bench.errors import RequestError
 from train_bench.launcher import BatchTask, Launch
-from train_bench.launchers.kubernetes import state
+from train_bench.launchers.kubernetes import refusals, state
 from train_bench.launchers.kubernetes.config import Config
-from train_bench.launchers.kubernetes.manifest import (
-    INSIDE,
-    INSTANCE,
-    NODE,
-    RESOURCES,
-    job_name,
-    manifest,
-)
+from train_bench.launchers.kubernetes.manifest import INSTANCE, RESOURCES, job_name, manifest
+from train_bench.launchers.kubernetes.pod_spec import INSIDE, NODE
+
+GRACE_SECONDS = 60
+END_SECONDS = 30
+"""Time in which processes end that have written a checkpoint."""
 
 CREATE = """\
 set -e
@@ -83,16 +83,17 @@ class Batch:
 
     def submission(self, jobs: Sequence[Job], run_argv: tuple[str, ...]) -> Launch:
         """`<folder>/kubernetes/job.yaml`, created beside a ConfigMap with the plan."""
-        folder, name = jobs[0].folder, self._name(jobs[0])
-        if "retry_failed=true" in run_argv and not self.config.shares_folder:
+        folder, name, config = jobs[0].folder, self._name(jobs[0]), self.config
+        if "retry_failed=true" in run_argv and not config.shares_folder:
             raise RequestError(
                 "retry_failed=true needs the records of the failed attempts, and no volume keeps them at "
-                f"launcher.folder={self.config.folder}. Begin another campaign, with launcher.volumes=[CLAIM:/PATH]."
+                f"launcher.folder={config.folder}. Begin another campaign, with launcher.volumes=[CLAIM:/PATH]."
             )
         words = (*run_argv[run_argv.index("run") + 2 :], f"only=[{','.join(str(job.index) for job in jobs)}]")
         path = folder / "kubernetes" / "job.yaml"
-        text = yaml.safe_dump(manifest(self.config, name, words), sort_keys=False, width=110)
-        where = (name, str(folder / "plan.json"), str(path), "token" if self.config.mirrors else "")
+        config = replace(config, grace_seconds=config.grace_seconds or _grace(jobs[0]))
+        text = yaml.safe_dump(manifest(config, name, words), sort_keys=False, width=110)
+        where = (name, str(folder / "plan.json"), str(path), "token" if config.mirrors else "")
         return Launch(argv=("sh", "-c", CREATE, "kubectl", *where, *self._flags()), files={path: text})
 
     def settlement(self, folder: Path, batch_job: str, settle_argv: tuple[str, ...]) -> Launch | None:
@@ -110,7 +111,7 @@ class Batch:
 
     def explain(self, refused: str) -> str:
         """What kubectl said, with the next step."""
-        return state.explain(refused.replace("sh refused:", "kubectl refused:", 1))
+        return refusals.explain(refused.replace("sh refused:", "kubectl refused:", 1))
 
     def cancellation(self, batch_job: str) -> str:
         """What a user types to end the job."""
@@ -137,3 +138,8 @@ class Batch:
     def _flags(self) -> list[str]:
         named = {"context": self.config.context, "namespace": self.config.namespace}
         return [f"--{name}={value}" for name, value in named.items() if value is not None]
+
+
+def _grace(job: Job) -> int:
+    """Seconds that a pod has to end: those of a checkpoint, and of its processes after it."""
+    return GRACE_SECONDS if job.checkpoint_seconds is None else math.ceil(job.grace_seconds) + END_SECONDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from train_bench.launchers.parts.sharding import ShardingConfig
 
@@ -30,7 +30,8 @@ class Config(ShardingConfig):
     queue          local queue of Kueue, which admits all pods together
     topology       node label whose values are topology domains; all pods are in one, with a queue by its topology
     host_network   pods have the network of their hosts
-    grace_seconds  time that a pod has to end after SIGTERM
+    grace_seconds  time that a pod has to end after SIGTERM; null: 60, with checkpoint_seconds= 30 more than a checkpoint
+                   may take (grace_seconds=)
     secrets        secrets whose keys are environment variables of the pods
     pod            fields of the pod's spec, merged over those of the manifest, as `{nodeSelector: {disk: nvme}}`; items
                    of lists by their names
@@ -52,7 +53,7 @@ class Config(ShardingConfig):
     queue: str | None = None
     topology: str | None = None
     host_network: bool = False
-    grace_seconds: int = 60
+    grace_seconds: int | None = None
     secrets: list[str] = field(default_factory=list)
     pod: Any = None
     runtime: str = "torch-distributed"
@@ -61,6 +62,8 @@ class Config(ShardingConfig):
     wait: bool = True
     master_port: int = 29500
     node_rank: int = 0
+
+    RESTARTS: ClassVar[bool] = True
 
     @property
     def joining(self) -> tuple[str, ...]:

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from train_bench.core.rank_messages import SHARED
 from train_bench.errors import Resumable
-from train_bench.launcher import SAFE_PATH
 from train_bench.launchers.kubernetes.config import Config, Kind
-
-NODE = "node"
-"""Replicated job, and container of its pods, as Kubeflow's runtime for torch has them."""
-
-PLAN = "/etc/train_bench"
-"""Folder in the pods with the plan."""
-
-INSIDE = "TRAIN_BENCH_POD"
-"""Environment variable of the pods with the name of their object."""
+from train_bench.launchers.kubernetes.pod_spec import NODE, given, pod_spec
 
 INSTANCE = "app.kubernetes.io/instance"
 """Label of all objects of a campaign, with their common name."""
@@ -59,73 +49,19 @@ def manifest(config: Config, name: str, words: Sequence[str]) -> dict[str, Any]:
     kind, version, spec_of = OBJECTS[config.kind]
     by_jobset = topology if queue is None else None
     by_queue = topology if queue is not None else None
-    metadata = _given(
+    metadata = given(
         name=name,
-        labels={INSTANCE: name} | _given({"kueue.x-k8s.io/queue-name": queue}),
+        labels={INSTANCE: name} | given({"kueue.x-k8s.io/queue-name": queue}),
         namespace=config.namespace,
-        annotations=_given({"alpha.jobset.sigs.k8s.io/exclusive-topology": by_jobset}) or None,
+        annotations=given({"alpha.jobset.sigs.k8s.io/exclusive-topology": by_jobset}) or None,
     )
-    of_pod = _given(
+    of_pod = given(
         labels={INSTANCE: name},
-        annotations=_given({"kueue.x-k8s.io/podset-required-topology": by_queue}) or None,
+        annotations=given({"kueue.x-k8s.io/podset-required-topology": by_queue}) or None,
     )
     pod = {"metadata": of_pod, "spec": pod_spec(config, name, words)}
-    spec = _given(suspend=True if queue is not None else None) | spec_of(config, name, pod)
+    spec = given(suspend=True if queue is not None else None) | spec_of(config, name, pod)
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
-
-
-def pod_spec(config: Config, name: str, words: Sequence[str]) -> dict[str, Any]:
-    """Spec of each pod."""
-    volumes: dict[str, dict[str, Any]] = {
-        PLAN: {"name": "plan", "configMap": {"name": name}},
-        "/dev/shm": {"name": "shm", "emptyDir": _given(medium="Memory", sizeLimit=config.shm)},
-    }
-    for number, (path, claim) in enumerate(config.mounts.items()):
-        volumes[path] = {"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": claim}}
-    if not config.shares_folder:
-        volumes[config.folder] = {"name": "results", "emptyDir": {}}
-    variables = {"MASTER_ADDR": f"{name}-{NODE}-0-0.{name}", INSIDE: name, **SAFE_PATH}
-    environment: list[dict[str, Any]] = [{"name": key, "value": value} for key, value in variables.items()]
-    if config.mirrors:
-        reference = {"secretKeyRef": {"name": name, "key": "token"}}
-        environment.append({"name": SHARED, "valueFrom": reference})
-    # Libraries of RDMA lock memory.
-    locks = ["IPC_LOCK"] if any("rdma" in resource for resource in config.quantities) else None
-    quantities = config.quantities
-    container = _given(
-        name=NODE,
-        image=config.image,
-        command=["python", "-m", "train_bench.launchers.kubernetes.pod"],
-        args=[f"{PLAN}/plan.json", f"{config.folder}/{name}", *words],
-        env=environment,
-        securityContext={
-            "allowPrivilegeEscalation": False,
-            "capabilities": _given(drop=["ALL"], add=locks),
-        },
-        volumeMounts=[{"name": volume["name"], "mountPath": path} for path, volume in volumes.items()],
-        # The end of what a container has printed is in the state of its pod.
-        terminationMessagePolicy="FallbackToLogsOnError",
-        envFrom=[{"secretRef": {"name": secret}} for secret in config.secrets] or None,
-        resources={"requests": quantities, "limits": quantities} if quantities else None,
-    )
-    spec = _given(
-        restartPolicy="Never",
-        terminationGracePeriodSeconds=config.grace_seconds,
-        automountServiceAccountToken=False,
-        securityContext={
-            "runAsNonRoot": True,
-            "runAsUser": 1000,
-            "runAsGroup": 1000,
-            "fsGroup": 1000,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        hostNetwork=True if config.host_network else None,
-        dnsPolicy="ClusterFirstWithHostNet" if config.host_network else None,
-        containers=[container],
-        volumes=list(volumes.values()),
-    )
-    merged: dict[str, Any] = _merged(spec, config.pod or {})
-    return merged
 
 
 def beyond_a_train_job(config: Config) -> list[str]:
@@ -176,7 +112,7 @@ def _train_job(config: Config, _name: str, pod: Mapping[str, Any]) -> dict[str, 
     """A TrainJob: what its trainer says, and the rest as patches of its runtime."""
     spec = pod["spec"]
     (container,) = (one for one in spec["containers"] if one["name"] == NODE)
-    trainer = {key: container[key] for key in OF_TRAINER} | _given(
+    trainer = {key: container[key] for key in OF_TRAINER} | given(
         numNodes=config.nodes, resourcesPerNode=container.get("resources")
     )
     patched = {
@@ -198,29 +134,7 @@ def _train_job(config: Config, _name: str, pod: Mapping[str, Any]) -> dict[str, 
     }
 
 
-def _merged(lower: Any, upper: Any) -> Any:
-    """`lower` with the values of `upper`: mappings are merged, and lists whose items have names by these."""
-    if isinstance(lower, Mapping) and isinstance(upper, Mapping):
-        both = {key: _merged(lower[key], upper[key]) for key in upper if key in lower}
-        return {**lower, **upper, **both}
-    if isinstance(lower, list) and isinstance(upper, list) and _are_named([*lower, *upper]):
-        named = {one["name"]: one for one in lower}
-        for one in upper:
-            named[one["name"]] = _merged(named.get(one["name"], {}), one)
-        return list(named.values())
-    return upper
-
-
-def _are_named(items: Sequence[Any]) -> bool:
-    return all(isinstance(one, Mapping) and "name" in one for one in items)
-
-
-def _given(fields: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
-    """Fields that have a value."""
-    return {key: value for key, value in {**(fields or {}), **more}.items() if value is not None}
-
-
-OBJECTS = {
+OBJECTS: dict[Kind, tuple[str, str, Callable[..., dict[str, Any]]]] = {
     Kind.jobset: ("JobSet", "jobset.x-k8s.io/v1alpha2", _job_set),
     Kind.trainjob: ("TrainJob", "trainer.kubeflow.org/v1alpha1", _train_job),
 }

@@ -44,8 +44,9 @@ class Launcher:
         """Refuse invalid numbers and malformed options of the manifest."""
         config = self.config
         for name in ("nodes", "nproc_per_node", "grace_seconds"):
-            if getattr(config, name) < 1:
-                return f"launcher.{name} is {getattr(config, name)}; it has to be at least 1."
+            number = getattr(config, name)
+            if number is not None and number < 1:
+                return f"launcher.{name} is {number}; it has to be at least 1."
         if not 1 <= config.master_port < 65535:
             return f"launcher.master_port is {config.master_port}; allowed are 1 to 65534."
         return _refuse_shapes(config) or _refuse_together(config) or config.refuse_division(benchmark)

@@ -1,4 +1,4 @@
-"""State of a job on Kubernetes, from the objects that kubectl prints, and what kubectl refuses, in sentences."""
+"""State of a job on Kubernetes, from the objects that kubectl prints, in sentences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from train_bench.core.excerpt import last_error, shorten
 from train_bench.launcher import BatchTask
-from train_bench.launchers.kubernetes.manifest import NODE
+from train_bench.launchers.kubernetes.pod_spec import NODE
 from train_bench.launchers.parts.exit_codes import how_it_ended
 
 Object = Mapping[str, Any]
@@ -27,58 +27,6 @@ STAYS = {
 
 PULLS = ("ErrImagePull", "ImagePullBackOff")
 NO_SUCH_IMAGE = re.compile(r"not found|does not exist|denied|unauthorized|manifest unknown", re.IGNORECASE)
-
-REFUSED = (
-    (
-        r"forbidden: exceeded quota",
-        "The quota of the namespace does not allow it; reduce launcher.resources or launcher.nodes, or ask for more.",
-    ),
-    (
-        r"\(Forbidden\)|is forbidden",
-        "Apply the Role of launchers/kubernetes/role.yaml, and bind it to this user.",
-    ),
-    (
-        r"\(Unauthorized\)|must be logged in|getting credentials",
-        "Log in to the cluster, or choose another with launcher.context=NAME.",
-    ),
-    (
-        r"no matches for kind \"(?P<kind>\w+)\"|doesn't have a resource type \"(?P<type>\w+)",
-        "Install {what} on the cluster, or choose the other value of launcher.kind: jobset, trainjob.",
-    ),
-    (
-        r"\(AlreadyExists\)|already exists",
-        "It belongs to another campaign, or was left over: delete it, or give this campaign another output=DIR.",
-    ),
-    (
-        r"unknown field|strict decoding error",
-        "Fields in launcher.pod are misspelt, or the cluster has an older version of it than the manifest is for.",
-    ),
-    (
-        r"unknown (shorthand )?flag|unknown command",
-        "This kubectl is too old; install a newer one (1.37 was tried).",
-    ),
-    (
-        r"context \"?[^\"]*\"? does not exist|no context exists",
-        "Choose another with launcher.context=NAME; kubectl config get-contexts lists them.",
-    ),
-    (
-        r"connection refused|refused - did|no such host|i/o timeout|Unable to connect|TLS handshake|EOF|Unavailable",
-        "The cluster does not answer; try again later, or choose another with launcher.context=NAME.",
-    ),
-    (r"not found$|not found: ", "Check launcher.namespace, and what the manifest refers to."),
-)
-"""What kubectl says when it refuses, and the next step."""
-
-
-def explain(said: str) -> str:
-    """What kubectl said, with the next step."""
-    for pattern, step in REFUSED:
-        found = re.search(pattern, said)
-        if found:
-            named = found.groupdict()
-            what = next(filter(None, (named.get("kind"), named.get("type"))), "")
-            return f"{said.rstrip('.')}. {step.format(what=what)}"
-    return said
 
 
 def documents(printed: str) -> Iterator[Object]:

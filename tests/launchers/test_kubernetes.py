@@ -73,6 +73,23 @@ def test_the_manifest_is_the_one_that_was_looked_at(name):
     assert Launcher(Config(**MANIFESTS[name])).refuse(None) is None
 
 
+@pytest.mark.parametrize(
+    ("options", "of_job", "seconds"),
+    [
+        ({}, {}, 60),
+        ({}, {"checkpoint_seconds": 0.0}, 60),
+        ({}, {"checkpoint_seconds": 60.0, "grace_seconds": 120.5}, 151),
+        ({"grace_seconds": 5}, {"checkpoint_seconds": 60.0, "grace_seconds": 120.0}, 5),
+    ],
+)
+def test_a_pod_has_the_time_of_a_checkpoint_to_end(options, of_job, seconds):
+    one = job(Path("/c"), **of_job)
+    (text,) = Batch(Config(**SHARED, **options)).submission([one], RUN).files.values()
+    (replicated,) = yaml.safe_load(text)["spec"]["replicatedJobs"]
+    spec = replicated["template"]["spec"]["template"]["spec"]
+    assert spec["terminationGracePeriodSeconds"] == seconds
+
+
 def fields_lost(lower, upper, path=""):
     """Fields of a manifest that its model does not have."""
     if isinstance(lower, dict):

@@ -24,8 +24,9 @@ NAMESPACE = "bench"
 
 
 class Cluster:
-    """Its objects by kind and name, `logs` by the names of pods, its `requests`, and the `statuses` that pods of TrainJobs
-    have sent. `refusals` are answered to requests such as `POST jobsets`; `created` is called with each new object."""
+    """Its objects by kind and name, `logs` by the names of pods, its `requests`, and the `statuses` that pods of
+    TrainJobs have sent. `refusals` are answered to requests such as `POST jobsets`; `created` is called with each new
+    object."""
 
     def __init__(self):
         self.objects = defaultdict(dict)
