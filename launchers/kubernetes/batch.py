@@ -92,7 +92,7 @@ class Batch:
         words = (*run_argv[run_argv.index("run") + 2 :], f"only=[{','.join(str(job.index) for job in jobs)}]")
         path = folder / "kubernetes" / "job.yaml"
         config = replace(config, grace_seconds=config.grace_seconds or _grace(jobs[0]))
-        text = yaml.safe_dump(manifest(config, name, words), sort_keys=False, width=110)
+        text = yaml.safe_dump(manifest(config, name, words, runs=len(jobs)), sort_keys=False, width=110)
         where = (name, str(folder / "plan.json"), str(path), "token" if config.mirrors else "")
         return Launch(argv=("sh", "-c", CREATE, "kubectl", *where, *self._flags()), files={path: text})
 
@@ -118,8 +118,10 @@ class Batch:
         return shlex.join(self.removal(batch_job).argv)
 
     def logs(self, batch_job: str) -> Launch:
-        """Logs of the first pod, which has sent the files of the campaign."""
-        first = f"{INSTANCE}={batch_job},{state.INDEX}=0"
+        """Logs of the first pod, which has sent the files of the campaign, or of all that have a run of their own."""
+        first = f"{INSTANCE}={batch_job}"
+        if self.config.at_once is None:
+            first += f",{state.INDEX}=0"
         # Of a pod that has not started there is no log, which is no error.
         asked = ("-l", first, "-c", NODE, "--tail=-1", "--ignore-errors")
         return Launch(argv=("kubectl", "logs", *asked, *self._flags()))

@@ -22,6 +22,8 @@ class Config(ShardingConfig):
     """Options of the manifest and of kubectl; null leaves a choice to the cluster. A pod is a host.
 
     kind           jobset or trainjob
+    at_once        number of runs on one host each that are carried out at the same time, every one by a pod of its own;
+                   null: one after the other by the same pods
     image          image of the pods; its `python` finds train_bench
     resources      resources of each pod, requests and limits alike: `[cpu=96,memory=1Ti,nvidia.com/gpu=8]`
     volumes        persistent volume claims of the pods, `CLAIM:/PATH` each
@@ -30,8 +32,8 @@ class Config(ShardingConfig):
     queue          local queue of Kueue, which admits all pods together
     topology       node label whose values are topology domains; all pods are in one, with a queue by its topology
     host_network   pods have the network of their hosts
-    grace_seconds  time that a pod has to end after SIGTERM; null: 60, with checkpoint_seconds= 30 more than a checkpoint
-                   may take (grace_seconds=)
+    grace_seconds  time that a pod has to end after SIGTERM; null: 60, and 30 more than grace_seconds= for runs with
+                   checkpoints
     secrets        secrets whose keys are environment variables of the pods
     pod            fields of the pod's spec, merged over those of the manifest, as `{nodeSelector: {disk: nvme}}`; items
                    of lists by their names
@@ -45,6 +47,7 @@ class Config(ShardingConfig):
 
     name: str = "kubernetes"
     kind: Kind = Kind.jobset
+    at_once: int | None = None
     image: str | None = None
     resources: list[str] = field(default_factory=list)
     volumes: list[str] = field(default_factory=list)

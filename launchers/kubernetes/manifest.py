@@ -43,8 +43,9 @@ def job_name(benchmark: str, folder: Path) -> str:
     return f"{name[: LONGEST_NAME - 9].rstrip('-')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def manifest(config: Config, name: str, words: Sequence[str]) -> dict[str, Any]:
-    """The object whose pods carry out `words` of `train-bench run` in their folder of the campaign."""
+def manifest(config: Config, name: str, words: Sequence[str], *, runs: int) -> dict[str, Any]:
+    """The object whose pods carry out `words` of `train-bench run`, which are so many runs, in their folder of the
+    campaign."""
     queue, topology = config.queue, config.topology
     kind, version, spec_of = OBJECTS[config.kind]
     by_jobset = topology if queue is None else None
@@ -60,7 +61,8 @@ def manifest(config: Config, name: str, words: Sequence[str]) -> dict[str, Any]:
         annotations=given({"kueue.x-k8s.io/podset-required-topology": by_queue}) or None,
     )
     pod = {"metadata": of_pod, "spec": pod_spec(config, name, words)}
-    spec = given(suspend=True if queue is not None else None) | spec_of(config, name, pod)
+    job = _indexed(config, runs, go_on="on_failure=continue" in words) | {"template": pod}
+    spec = given(suspend=True if queue is not None else None) | spec_of(config, name, job)
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
 
 
@@ -74,42 +76,50 @@ def beyond_a_train_job(config: Config) -> list[str]:
     return [*fields, *(f"{NODE}.{key}" for key in container if key not in kept), *further]
 
 
-def _job_set(config: Config, name: str, pod: Mapping[str, Any]) -> dict[str, Any]:
-    """A JobSet of one indexed Job. A job of which a pod fails has failed. One of which a pod is disrupted, or ends
-    because another was, has failed by its policy; all pods are restarted then, without a count, and the campaign
+def _indexed(config: Config, runs: int, *, go_on: bool) -> dict[str, Any]:
+    """Fields of an indexed Job. One of which a pod fails has failed; if each pod has a run of its own, the others may
+    `go_on`. Pods that are disrupted, or end because another was, are no failures: as one they fail their job by its
+    policy; a pod with a run of its own is replaced, where a volume keeps the attempt that was cut off."""
+    count, at_once, limit, action = config.nodes, config.nodes, "backoffLimit", "FailJob"
+    if config.at_once is not None:
+        count, at_once = runs, min(runs, config.at_once)
+        limit = "backoffLimitPerIndex" if go_on else "backoffLimit"
+        action = "Ignore" if config.shares_folder else "FailIndex" if go_on else "FailJob"
+    codes = {"containerName": NODE, "operator": "In", "values": [Resumable.exit_code]}
+    return {
+        "completionMode": "Indexed",
+        "parallelism": at_once,
+        "completions": count,
+        limit: 0,
+        "podReplacementPolicy": "Failed",
+        "podFailurePolicy": {
+            "rules": [
+                {"action": action, "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+                {"action": action, "onExitCodes": codes},
+            ]
+        },
+    }
+
+
+def _job_set(config: Config, name: str, job: Mapping[str, Any]) -> dict[str, Any]:
+    """A JobSet of one Job. If that has failed by its policy, all pods are restarted, without a count, and the campaign
     continues, where a volume holds its folder."""
-    lasting, interrupted = config.shares_folder, Resumable.exit_code
     preempted = {
         "name": "preempted",
         "action": "RestartJobSetAndIgnoreMaxRestarts",
         "onJobFailureReasons": ["PodFailurePolicy"],
     }
-    job = {
-        "completionMode": "Indexed",
-        "parallelism": config.nodes,
-        "completions": config.nodes,
-        "backoffLimit": 0,
-        "podReplacementPolicy": "Failed",
-        "podFailurePolicy": {
-            "rules": [
-                {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-                {
-                    "action": "FailJob",
-                    "onExitCodes": {"containerName": NODE, "operator": "In", "values": [interrupted]},
-                },
-            ]
-        },
-        "template": pod,
-    }
+    restarts = config.shares_folder and config.at_once is None
     return {
         "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True, "subdomain": name},
-        "failurePolicy": {"maxRestarts": 0, **({"rules": [preempted]} if lasting else {})},
+        "failurePolicy": given(maxRestarts=0, rules=[preempted] if restarts else None),
         "replicatedJobs": [{"name": NODE, "replicas": 1, "template": {"spec": job}}],
     }
 
 
-def _train_job(config: Config, _name: str, pod: Mapping[str, Any]) -> dict[str, Any]:
-    """A TrainJob: what its trainer says, and the rest as patches of its runtime."""
+def _train_job(config: Config, _name: str, job: Mapping[str, Any]) -> dict[str, Any]:
+    """A TrainJob: what its trainer says, and the rest of a pod as patches of its runtime, which has the Job."""
+    pod = job["template"]
     spec = pod["spec"]
     (container,) = (one for one in spec["containers"] if one["name"] == NODE)
     trainer = {key: container[key] for key in OF_TRAINER} | given(
@@ -119,8 +129,8 @@ def _train_job(config: Config, _name: str, pod: Mapping[str, Any]) -> dict[str, 
         **{key: spec[key] for key in PATCHED if key in spec},
         "containers": [{"name": NODE, **{key: container[key] for key in OF_CONTAINER}}],
     }
-    job = {"spec": {"template": {"metadata": pod["metadata"], "spec": patched}}}
-    jobs = {"replicatedJobs": [{"name": NODE, "template": job}]}
+    patch = {"spec": {"template": {"metadata": pod["metadata"], "spec": patched}}}
+    jobs = {"replicatedJobs": [{"name": NODE, "template": patch}]}
     return {
         "runtimeRef": {
             "apiGroup": "trainer.kubeflow.org",

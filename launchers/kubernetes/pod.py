@@ -1,6 +1,6 @@
 """Program of a pod: `python -m train_bench.launchers.kubernetes.pod PLAN.json FOLDER WORDS`. The first pod carries out
-the campaign in FOLDER, with the WORDS of `train-bench run`; the others join it. Where pods share no folder, each has a
-mirror of it (`mirror.py`)."""
+the campaign in FOLDER, with the WORDS of `train-bench run`; the others join it, or carry out a run each (`at_once`).
+Where pods share no folder, each has a mirror of it (`mirror.py`)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def command(plan: Path, folder: Path, words: Sequence[str], environ: Mapping[str
     refused = refuse_size(environ, nodes=nodes, world_size=nodes * job["nproc_per_node"])
     if refused is not None:
         raise RequestError(refused)
-    if index:
+    if job["launcher_config"].get("at_once") is not None:
+        runs = words[-1].removeprefix("only=[").removesuffix("]").split(",")
+        words = (*words[:-1], f"only=[{runs[index or 0]}]")
+    elif index:
         return ("join", str(folder), f"launcher.node_rank={index}", "trust=true")
     target = folder / "plan.json"
     if target.exists() and files.read_json(target) != files.read_json(plan):

@@ -43,7 +43,7 @@ class Launcher:
     def refuse(self, benchmark: BenchmarkConfig) -> str | None:
         """Refuse invalid numbers and malformed options of the manifest."""
         config = self.config
-        for name in ("nodes", "nproc_per_node", "grace_seconds"):
+        for name in ("nodes", "nproc_per_node", "grace_seconds", "at_once"):
             number = getattr(config, name)
             if number is not None and number < 1:
                 return f"launcher.{name} is {number}; it has to be at least 1."
@@ -75,6 +75,11 @@ def _refuse_together(config: Config) -> str | None:
         return f"launcher.pod is {config.pod!r}; it has to be fields of a pod, as {{nodeSelector: {{disk: nvme}}}}."
     if config.image is None:
         return "launcher=kubernetes needs launcher.image=IMAGE, an image in which `python -m train_bench` starts."
+    if config.at_once is not None and (config.nodes > 1 or config.kind is Kind.trainjob):
+        return (
+            f"launcher.at_once={config.at_once} is for runs on one host each and launcher.kind=jobset; launcher.nodes="
+            f"{config.nodes} and launcher.kind={config.kind.value} were requested."
+        )
     further = beyond_a_train_job(config) if config.kind is Kind.trainjob else []
     if further:
         return (

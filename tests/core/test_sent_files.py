@@ -67,3 +67,14 @@ def test_a_campaign_sends_what_is_new_and_no_token(tmp_path):
     sent.clear()
     sender.run_ended(None, failure=None)
     assert sent_files.received("\n".join(sent)) == {"result_1.txt": b"b"}
+
+
+def test_a_pod_with_a_run_of_its_own_leaves_the_files_of_others_to_them(tmp_path):
+    sent = []
+    own = ("system.json", "result_1.txt", "attempts/run_1_1.json", "ranks/run_1/rank_0.json")
+    others = ("result_0.txt", "result_11.txt", "attempts/run_0_1.json", "ranks/run_11/rank_1.json")
+    for name in (*own, *others):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    Sender(tmp_path, sent.append, only=[1]).campaign_started(total=12, done=3)
+    assert set(sent_files.received("\n".join(sent))) == set(own)

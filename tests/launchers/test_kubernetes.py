@@ -90,6 +90,35 @@ def test_a_pod_has_the_time_of_a_checkpoint_to_end(options, of_job, seconds):
     assert spec["terminationGracePeriodSeconds"] == seconds
 
 
+@pytest.mark.parametrize(
+    ("policy", "volume", "limit", "action"),
+    [
+        ("stop", "results:/results", "backoffLimit", "Ignore"),
+        ("continue", "results:/results", "backoffLimitPerIndex", "Ignore"),
+        ("stop", None, "backoffLimit", "FailJob"),
+        ("continue", None, "backoffLimitPerIndex", "FailIndex"),
+    ],
+)
+def test_a_failed_run_of_many_at_once_ends_the_others_as_the_policy_says(policy, volume, limit, action):
+    needs.package("kubernetes_validate")
+    import kubernetes_validate
+
+    config = Config(image="x", at_once=2, volumes=[volume] if volume else [])
+    jobs = [job(Path("/c"), index=index, launcher="kubernetes") for index in (0, 2, 3)]
+    words = (*RUN[:-2], f"on_failure={policy}", "trust=true")
+    spec = yaml.safe_load(*Batch(config).submission(jobs, words).files.values())["spec"]
+    assert spec["failurePolicy"] == {"maxRestarts": 0}
+    template = spec["replicatedJobs"][0]["template"]
+    one = template["spec"]
+    assert (one["completions"], one["parallelism"]) == (3, 2)
+    assert {key for key in one if key.startswith("backoff")} == {limit}
+    assert {rule["action"] for rule in one["podFailurePolicy"]["rules"]} == {action}
+    content = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, **template}
+    kubernetes_validate.validate(content, "1.31", strict=True)
+    assert state.INDEX not in " ".join(Batch(config).logs("c").argv)
+    assert state.INDEX in " ".join(Batch(Config(image="x")).logs("c").argv)
+
+
 def fields_lost(lower, upper, path=""):
     """Fields of a manifest that its model does not have."""
     if isinstance(lower, dict):
@@ -142,6 +171,9 @@ def test_a_campaign_without_a_volume_is_not_restarted_since_its_finished_runs_wo
         ({"image": "a b"}, "launcher.image has 'a b'; it has to be the name of an image"),
         ({"nodes": 0}, "launcher.nodes is 0"),
         ({"grace_seconds": 0}, "launcher.grace_seconds is 0"),
+        ({"at_once": 0}, "launcher.at_once is 0"),
+        ({"at_once": 2, "nodes": 2}, "launcher.at_once=2 is for runs on one host each"),
+        ({"at_once": 2, "kind": Kind.trainjob}, "launcher.at_once=2 is for runs on one host each"),
         ({"master_port": 65535}, "launcher.master_port is 65535; allowed are 1 to 65534"),
         ({"volumes": ["results"]}, "has to be CLAIM:/PATH"),
         ({"resources": ["cpu=many"]}, "has to be NAME=QUANTITY"),
@@ -210,7 +242,7 @@ def test_data_of_this_host_are_not_those_of_pods(monkeypatch, tmp_path):
     assert list(refusals.queue(campaign)) == []
 
 
-PLAN = {"shared": {"nodes": 4, "nproc_per_node": 1}, "jobs": [{"index": 0}]}
+PLAN = {"shared": {"nodes": 4, "nproc_per_node": 1, "launcher_config": {}}, "jobs": [{"index": 0}]}
 
 
 def started(folder, index, plan):
@@ -234,6 +266,20 @@ def test_a_folder_with_another_campaign_is_left_alone(tmp_path):
     with pytest.raises(RequestError, match="holds another campaign"):
         started(tmp_path, 0, tmp_path / "plan.json")
     assert files.read_json(folder / "plan.json") == {"jobs": [2]}
+
+
+def test_pods_of_runs_at_once_carry_them_out_in_their_order(tmp_path):
+    shared = {"nodes": 1, "nproc_per_node": 1, "launcher_config": {"at_once": 2}}
+    files.write_json(tmp_path / "plan.json", {"shared": shared, "jobs": [{"index": 0}]})
+    folder = tmp_path / "results"
+    for index, run in enumerate(("0", "2", "13")):
+        words = pod.command(
+            tmp_path / "plan.json",
+            folder,
+            ("trust=true", "only=[0,2,13]"),
+            {"JOB_COMPLETION_INDEX": str(index)},
+        )
+        assert words == ("run", f"resume={folder}", "trust=true", f"only=[{run}]")
 
 
 def test_another_number_of_pods_than_planned_is_refused(tmp_path):

@@ -39,7 +39,7 @@ def each_run(
     config = request.config
     observers = _observers(campaign, only=config.only, side=side)
     if campaign.runs_elsewhere:
-        observers = Observers([observers, Sender(campaign.folder, say)])
+        observers = Observers([observers, Sender(campaign.folder, say, config.only)])
     return runner.run_each(
         campaign,
         observers,
