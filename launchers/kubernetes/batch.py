@@ -51,6 +51,13 @@ kubectl get events --field-selector "$created" -o json "$@" 2>/dev/null || :
 """Prints the job with its pods, the events of pods that could not be created, and the workloads of Kueue."""
 
 
+class _Plain(yaml.SafeDumper):
+    """Without references to what is there twice."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
 class Batch:
     """One JobSet or TrainJob, whose pods carry out all runs."""
 
@@ -70,7 +77,13 @@ class Batch:
         return None
 
     def refuse_job(self, job: Job) -> str | None:
-        """GPUs that are required and not requested."""
+        """GPUs that are required and not requested, and prepared data that no volume would keep."""
+        config, data = self.config, str(job.config.get("data_dir"))
+        if config.prepare is not None and not config.keeps(data):
+            return (
+                f"launcher.prepare={config.prepare} prepares data for other pods, and no volume keeps data_dir={data}; "
+                "mount one there: launcher.volumes=[CLAIM:/PATH]. Nothing was started."
+            )
         if job.device is not Device.cuda or any(
             "gpu" in name or "mig-" in name for name in self.config.quantities
         ):
@@ -92,7 +105,9 @@ class Batch:
         words = (*run_argv[run_argv.index("run") + 2 :], f"only=[{','.join(str(job.index) for job in jobs)}]")
         path = folder / "kubernetes" / "job.yaml"
         config = replace(config, grace_seconds=config.grace_seconds or _grace(jobs[0]))
-        text = yaml.safe_dump(manifest(config, name, words, runs=len(jobs)), sort_keys=False, width=110)
+        preparation = (f"benchmark={jobs[0].benchmark}", f"data_dir={jobs[0].config.get('data_dir')}")
+        content = manifest(config, name, words, runs=len(jobs), preparation=preparation)
+        text = yaml.dump(content, Dumper=_Plain, sort_keys=False, width=110)
         where = (name, str(folder / "plan.json"), str(path), "token" if config.mirrors else "")
         return Launch(argv=("sh", "-c", CREATE, "kubectl", *where, *self._flags()), files={path: text})
 

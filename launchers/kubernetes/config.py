@@ -27,6 +27,8 @@ class Config(ShardingConfig):
     image          image of the pods; its `python` finds train_bench
     resources      resources of each pod, requests and limits alike: `[cpu=96,memory=1Ti,nvidia.com/gpu=8]`
     volumes        persistent volume claims of the pods, `CLAIM:/PATH` each
+    prepare        path in the pods of a data set as it is distributed, from which a Job of one pod prepares data_dir
+                   before the others start; null: the first pod prepares what needs no such set
     folder         folder in the pods below which campaigns write; it outlives them on a volume
     shm            size limit of /dev/shm, which is memory of the pod; null is the limit of the pod
     queue          local queue of Kueue, which admits all pods together
@@ -51,6 +53,7 @@ class Config(ShardingConfig):
     image: str | None = None
     resources: list[str] = field(default_factory=list)
     volumes: list[str] = field(default_factory=list)
+    prepare: str | None = None
     folder: str = "/results"
     shm: str | None = None
     queue: str | None = None
@@ -98,4 +101,8 @@ class Config(ShardingConfig):
     @property
     def shares_folder(self) -> bool:
         """True if a volume holds the folder of campaigns, which outlives the pods then."""
-        return any(f"{self.folder}/".startswith(f"{path.rstrip('/')}/") for path in self.mounts)
+        return self.keeps(self.folder)
+
+    def keeps(self, folder: str) -> bool:
+        """True if a volume holds a folder in the pods."""
+        return any(f"{folder}/".startswith(f"{path.rstrip('/')}/") for path in self.mounts)

@@ -10,12 +10,15 @@ from typing import Any
 
 from train_bench.errors import Resumable
 from train_bench.launchers.kubernetes.config import Config, Kind
-from train_bench.launchers.kubernetes.pod_spec import NODE, given, pod_spec
+from train_bench.launchers.kubernetes.pod_spec import NODE, given, pod_spec, preparing
 
 INSTANCE = "app.kubernetes.io/instance"
 """Label of all objects of a campaign, with their common name."""
 
 RESOURCES = {Kind.jobset: "jobsets.jobset.x-k8s.io", Kind.trainjob: "trainjobs.trainer.kubeflow.org"}
+
+PREPARE = "prepare"
+"""Replicated job of the pod that prepares the data."""
 
 LONGEST_NAME = 45
 """Names of pods add `-node-0-` and a number; that of a host has at most 63 characters."""
@@ -43,9 +46,11 @@ def job_name(benchmark: str, folder: Path) -> str:
     return f"{name[: LONGEST_NAME - 9].rstrip('-')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def manifest(config: Config, name: str, words: Sequence[str], *, runs: int) -> dict[str, Any]:
+def manifest(
+    config: Config, name: str, words: Sequence[str], *, runs: int, preparation: Sequence[str]
+) -> dict[str, Any]:
     """The object whose pods carry out `words` of `train-bench run`, which are so many runs, in their folder of the
-    campaign."""
+    campaign. `preparation` are the words of `train-bench prepare`."""
     queue, topology = config.queue, config.topology
     kind, version, spec_of = OBJECTS[config.kind]
     by_jobset = topology if queue is None else None
@@ -62,7 +67,13 @@ def manifest(config: Config, name: str, words: Sequence[str], *, runs: int) -> d
     )
     pod = {"metadata": of_pod, "spec": pod_spec(config, name, words)}
     job = _indexed(config, runs, go_on="on_failure=continue" in words) | {"template": pod}
-    spec = given(suspend=True if queue is not None else None) | spec_of(config, name, job)
+    before = None
+    if config.prepare is not None:
+        before = {
+            "metadata": of_pod,
+            "spec": preparing(pod["spec"], (*preparation, f"source={config.prepare}")),
+        }
+    spec = given(suspend=True if queue is not None else None) | spec_of(config, name, job, before)
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
 
 
@@ -101,23 +112,30 @@ def _indexed(config: Config, runs: int, *, go_on: bool) -> dict[str, Any]:
     }
 
 
-def _job_set(config: Config, name: str, job: Mapping[str, Any]) -> dict[str, Any]:
-    """A JobSet of one Job. If that has failed by its policy, all pods are restarted, without a count, and the campaign
-    continues, where a volume holds its folder."""
+def _job_set(
+    config: Config, name: str, job: Mapping[str, Any], before: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """A JobSet of one Job, and of a pod `before` it. If it has failed by its policy, all pods are restarted, without a
+    count, and the campaign continues, where a volume holds its folder."""
     preempted = {
         "name": "preempted",
         "action": "RestartJobSetAndIgnoreMaxRestarts",
         "onJobFailureReasons": ["PodFailurePolicy"],
     }
     restarts = config.shares_folder and config.at_once is None
+    jobs: list[dict[str, Any]] = [{"name": NODE, "replicas": 1, "template": {"spec": job}}]
+    if before is not None:
+        one = {"completionMode": "Indexed", "parallelism": 1, "completions": 1, "backoffLimit": 0}
+        jobs[0]["dependsOn"] = [{"name": PREPARE, "status": "Complete"}]
+        jobs.insert(0, {"name": PREPARE, "replicas": 1, "template": {"spec": one | {"template": before}}})
     return {
         "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True, "subdomain": name},
         "failurePolicy": given(maxRestarts=0, rules=[preempted] if restarts else None),
-        "replicatedJobs": [{"name": NODE, "replicas": 1, "template": {"spec": job}}],
+        "replicatedJobs": jobs,
     }
 
 
-def _train_job(config: Config, _name: str, job: Mapping[str, Any]) -> dict[str, Any]:
+def _train_job(config: Config, _name: str, job: Mapping[str, Any], _before: None) -> dict[str, Any]:
     """A TrainJob: what its trainer says, and the rest of a pod as patches of its runtime, which has the Job."""
     pod = job["template"]
     spec = pod["spec"]

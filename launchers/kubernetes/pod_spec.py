@@ -15,6 +15,8 @@ NODE = "node"
 PLAN = "/etc/train_bench"
 """Folder in the pods with the plan."""
 
+OF_ANY_NODE = ("cpu", "memory", "ephemeral-storage")
+
 INSIDE = "TRAIN_BENCH_POD"
 """Environment variable of the pods with the name of their object."""
 
@@ -71,6 +73,26 @@ def pod_spec(config: Config, name: str, words: Sequence[str]) -> dict[str, Any]:
     )
     merged: dict[str, Any] = _merged(spec, config.pod or {})
     return merged
+
+
+def preparing(spec: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """Spec of a pod that carries out `words` of `train-bench prepare`, without accelerators."""
+
+    def container(one: Mapping[str, Any]) -> Mapping[str, Any]:
+        if one["name"] != NODE:
+            return one
+        kept = {
+            kind: {name: quantity for name, quantity in quantities.items() if name in OF_ANY_NODE}
+            for kind, quantities in one.get("resources", {}).items()
+        }
+        own = {
+            "command": ["python", "-m", "train_bench"],
+            "args": ["prepare", *words],
+            "resources": kept or None,
+        }
+        return given({**one, **own})
+
+    return {**spec, "containers": [container(one) for one in spec["containers"]]}
 
 
 def _merged(lower: Any, upper: Any) -> Any:

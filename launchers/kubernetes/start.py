@@ -22,6 +22,7 @@ IMAGE = r"[A-Za-z0-9][^\s]*"
 SHAPES = {
     "image": (IMAGE, "the name of an image"),
     "folder": (PATH, "an absolute path without blanks"),
+    "prepare": (PATH, "an absolute path without blanks"),
     "shm": (QUANTITY, "a quantity such as 16Gi"),
     "queue": (WORD, "the name of a local queue"),
     "topology": (WORD, "the key of a node label, such as cloud.google.com/gke-nodepool"),
@@ -75,6 +76,8 @@ def _refuse_together(config: Config) -> str | None:
         return f"launcher.pod is {config.pod!r}; it has to be fields of a pod, as {{nodeSelector: {{disk: nvme}}}}."
     if config.image is None:
         return "launcher=kubernetes needs launcher.image=IMAGE, an image in which `python -m train_bench` starts."
+    if config.prepare is not None and config.kind is Kind.trainjob:
+        return "launcher.prepare is for launcher.kind=jobset; the runtime of a TrainJob has an initializer of its own."
     if config.at_once is not None and (config.nodes > 1 or config.kind is Kind.trainjob):
         return (
             f"launcher.at_once={config.at_once} is for runs on one host each and launcher.kind=jobset; launcher.nodes="

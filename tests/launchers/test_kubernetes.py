@@ -33,6 +33,13 @@ SHARED = {"image": "registry.example/bench:1", "volumes": ["results:/results"]}
 MANIFESTS = {
     "one_pod": {"image": "registry.example/bench:1", "resources": ["cpu=8"]},
     "two_pods_without_a_volume": {"image": "registry.example/bench:1", "nodes": 2},
+    "prepared_runs_at_once": {
+        "image": "registry.example/bench:1",
+        "at_once": 2,
+        "prepare": "/raw",
+        "resources": ["cpu=8", "nvidia.com/gpu=1"],
+        "volumes": ["results:/results", "data:/data", "raw:/raw"],
+    },
     "two_pods": SHARED | {"nodes": 2, "secrets": ["tracker"]},
     "two_pods_of_a_train_job": SHARED
     | {"nodes": 2, "kind": Kind.trainjob, "queue": "team", "topology": "example/rack"},
@@ -58,7 +65,8 @@ MANIFESTS = {
 
 def manifest(name):
     """The manifest of a campaign of two runs."""
-    jobs = [job(Path("/home/ann/c"), index=index, launcher="kubernetes") for index in range(2)]
+    data = {"hyperparameters": {"global_batch_size": 32}, "data_dir": "/data/fake"}
+    jobs = [job(Path("/home/ann/c"), index=index, launcher="kubernetes", config=data) for index in range(2)]
     return (
         Batch(Config(**MANIFESTS[name])).submission(jobs, RUN).files[Path("/home/ann/c/kubernetes/job.yaml")]
     )
@@ -149,13 +157,18 @@ def test_the_job_of_a_jobset_is_one_of_kubernetes(name):
     needs.package("kubernetes_validate")
     import kubernetes_validate
 
-    (replicated,) = yaml.safe_load(manifest(name))["spec"]["replicatedJobs"]
-    content = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, **replicated["template"]}
-    for version in ("1.31", "1.37"):
-        kubernetes_validate.validate(content, version, strict=True)
-    content["spec"]["template"]["spec"]["containers"][0]["imag"] = "x"
-    with pytest.raises(kubernetes_validate.ValidationError, match="imag"):
-        kubernetes_validate.validate(content, "1.37", strict=True)
+    for replicated in yaml.safe_load(manifest(name))["spec"]["replicatedJobs"]:
+        content = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": "j"},
+            **replicated["template"],
+        }
+        for version in ("1.31", "1.37"):
+            kubernetes_validate.validate(content, version, strict=True)
+        content["spec"]["template"]["spec"]["containers"][0]["imag"] = "x"
+        with pytest.raises(kubernetes_validate.ValidationError, match="imag"):
+            kubernetes_validate.validate(content, "1.37", strict=True)
 
 
 def test_a_campaign_without_a_volume_is_not_restarted_since_its_finished_runs_would_be_lost():
@@ -171,6 +184,8 @@ def test_a_campaign_without_a_volume_is_not_restarted_since_its_finished_runs_wo
         ({"image": "a b"}, "launcher.image has 'a b'; it has to be the name of an image"),
         ({"nodes": 0}, "launcher.nodes is 0"),
         ({"grace_seconds": 0}, "launcher.grace_seconds is 0"),
+        ({"prepare": "raw"}, "launcher.prepare has 'raw'"),
+        ({"prepare": "/raw", "kind": Kind.trainjob}, "launcher.prepare is for launcher.kind=jobset"),
         ({"at_once": 0}, "launcher.at_once is 0"),
         ({"at_once": 2, "nodes": 2}, "launcher.at_once=2 is for runs on one host each"),
         ({"at_once": 2, "kind": Kind.trainjob}, "launcher.at_once=2 is for runs on one host each"),
@@ -209,6 +224,14 @@ def test_ranks_on_gpus_need_pods_with_gpus(resource, enough):
     assert enough == (refused is None)
     assert enough or "launcher.resources=[nvidia.com/gpu=8]" in refused
     assert batch.refuse_job(job(Path("/c"), device=Device.cpu)) is None
+
+
+@pytest.mark.parametrize(("data_dir", "kept"), [("/data/fake", True), ("/data", True), ("/datasets", False)])
+def test_data_are_prepared_by_one_pod_where_the_others_find_them(data_dir, kept):
+    batch = Batch(Config(image="x", prepare="/raw", volumes=["claim:/data"]))
+    refused = batch.refuse_job(job(Path("/c"), config={"data_dir": data_dir}))
+    assert (refused is None) == kept
+    assert kept or f"no volume keeps data_dir={data_dir}; mount one there" in refused
 
 
 def test_failed_runs_are_not_repeated_where_no_volume_keeps_their_attempts():

@@ -17,6 +17,7 @@ from train_bench.campaign.opened import Campaign
 from train_bench.core import files
 from train_bench.errors import LaunchError, RequestError
 from train_bench.judge.locate import badly_ended
+from train_bench.observers.observer import Observers
 from train_bench.observers.sender import Sender
 from train_bench.plan.plan import from_json
 
@@ -45,10 +46,10 @@ def planned(tmp_path):
     return plan
 
 
-def submit(plan):
+def submit(plan, *more):
     """Submit it, and wait for its end. Returns the lines that the user reads."""
     told = []
-    assert batch_queue.carry_out(Campaign.of(plan), composed_config(*WORDS), told.append)
+    assert batch_queue.carry_out(Campaign.of(plan), composed_config(*WORDS, *more), told.append)
     return "\n".join(told)
 
 
@@ -92,6 +93,35 @@ def test_what_pods_have_sent_is_collected_and_their_job_removed(cluster, planned
         assert (folder / name).read_bytes() == (tmp_path / "results" / name).read_bytes()
     assert not (folder / "ranks" / "run_1" / "launch_token").exists()
     assert badly_ended(folder) == ()
+    assert cluster.all() == []
+
+
+def test_what_each_pod_has_sent_of_its_own_run_is_collected(cluster, tmp_path):
+    plan = make(f"output={tmp_path / 'c'}", *WORDS, "launcher.at_once=2")
+    begin(plan)
+    command_trust.note(Campaign.of(plan))
+    folder = plan.jobs[0].folder
+    elsewhere = from_json(files.read_json(folder / "plan.json"), tmp_path / "results")
+    begin(elsewhere)
+    lines = {run: [] for run in (0, 1)}
+    senders = Observers([Sender(tmp_path / "results", lines[run].append, [run]) for run in lines])
+    run_all(elsewhere, FakeLauncher(), senders, retry_failed=False)
+
+    def created(one):
+        if one["kind"] == "JobSet":
+            one["status"] = {"conditions": [{"type": "Completed", "status": "True", "message": "m"}]}
+            for run, sent in lines.items():
+                pod = a_pod(one["metadata"]["name"], phase="Succeeded")
+                pod["metadata"]["name"] = f"p{run}"
+                cluster.put(pod)
+                cluster.logs[f"p{run}"] = "\n".join([*sent, ""])
+
+    cluster.created = created
+    assert "job resnet-mini-c is done" in submit(plan, "launcher.at_once=2")
+    for run in lines:
+        assert (folder / f"result_{run}.txt").read_bytes() == (
+            tmp_path / f"results/result_{run}.txt"
+        ).read_bytes()
     assert cluster.all() == []
 
 

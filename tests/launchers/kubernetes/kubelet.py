@@ -171,7 +171,7 @@ def _parts(owner):
     if owner["kind"] == "TrainJob":
         (patched,) = _pod(owner)["containers"]
         return spec["trainer"] | patched, spec["trainer"]["numNodes"], [], False
-    job = spec["replicatedJobs"][0]["template"]["spec"]
+    job = spec["replicatedJobs"][-1]["template"]["spec"]
     (container,) = _pod(owner)["containers"]
     return container, job["completions"], job["podFailurePolicy"]["rules"], "rules" in spec["failurePolicy"]
 
@@ -180,7 +180,7 @@ def _pod(owner):
     spec = owner["spec"]
     if owner["kind"] == "TrainJob":
         spec = spec["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]
-    return spec["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    return spec["replicatedJobs"][-1]["template"]["spec"]["template"]["spec"]
 
 
 def _volumes(owner):
