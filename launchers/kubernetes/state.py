@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from train_bench.core.excerpt import last_error, shorten
+from train_bench.core.excerpt import last_words, shorten
 from train_bench.launcher import BatchTask
 from train_bench.launchers.kubernetes.pod_spec import NODE
 from train_bench.launchers.parts.exit_codes import how_it_ended
@@ -103,7 +103,7 @@ def _end(pod: Object) -> tuple[int, str, str]:
     if code is None:
         return 1, when, "ended without an exit code"
     lines = [line for line in str(ended.get("message", "")).splitlines() if not line.startswith(":::")]
-    said = last_error("\n".join(lines))
+    said = last_words("\n".join(lines))
     return 1, when, how_it_ended(-(code - 128) if code > 128 else code) + (f": {said}" if said else "")
 
 

@@ -1,6 +1,8 @@
 """Campaigns through the real kubectl, on a cluster that is an API server of the tests'."""
 
 import json
+import os
+import re
 import socket
 import subprocess
 import sys
@@ -8,14 +10,15 @@ import sys
 import pytest
 
 from tests import needs
-from tests.command_line import train_bench, wait_for
+from tests.command_line import train_bench, typed, wait_for
 from tests.fake_campaigns import FakeLauncher, begin, composed_config, laid_out, make, run_all
 from tests.launchers.kubernetes.cluster import Cluster, forbidden, served
 from tests.launchers.kubernetes.kubelet import INDEX, Kubelet
+from tests.sandbox import ROOT
 from train_bench.campaign import batch_queue, command_trust
 from train_bench.campaign.opened import Campaign
-from train_bench.core import files
-from train_bench.errors import LaunchError, RequestError
+from train_bench.core import files, sent_files
+from train_bench.errors import RequestError
 from train_bench.judge.locate import badly_ended
 from train_bench.observers.observer import Observers
 from train_bench.observers.sender import Sender
@@ -113,6 +116,7 @@ def test_what_each_pod_has_sent_of_its_own_run_is_collected(cluster, tmp_path):
             for run, sent in lines.items():
                 pod = a_pod(one["metadata"]["name"], phase="Succeeded")
                 pod["metadata"]["name"] = f"p{run}"
+                pod["metadata"]["labels"][INDEX] = str(run)
                 cluster.put(pod)
                 cluster.logs[f"p{run}"] = "\n".join([*sent, ""])
 
@@ -125,67 +129,6 @@ def test_what_each_pod_has_sent_of_its_own_run_is_collected(cluster, tmp_path):
     assert cluster.all() == []
 
 
-def test_a_job_whose_log_lacks_a_result_is_kept(cluster, planned):
-    ends(cluster, "Completed", phase="Succeeded")
-    with pytest.raises(LaunchError, match=r"lacks the result of run 0, 1\. It was kept; see kubectl logs"):
-        submit(planned)
-    assert "jobsets/resnet-mini-c" in cluster.all()
-
-
-@pytest.mark.parametrize(
-    ("condition", "status", "sentence"),
-    [
-        (
-            None,
-            {
-                "phase": "Pending",
-                "containerStatuses": node(
-                    waiting={"reason": "ErrImagePull", "message": "bench:1: not found"}
-                ),
-            },
-            "cannot start: host 0 (pod p0) cannot pull its image (ErrImagePull): bench:1: not found",
-        ),
-        (
-            "Failed",
-            {
-                "phase": "Failed",
-                "containerStatuses": node(terminated={"reason": "OOMKilled", "exitCode": 137}),
-            },
-            "failed: host 0 (pod p0) ran out of memory (OOMKilled)",
-        ),
-    ],
-)
-def test_a_bad_end_has_its_sentence_and_leaves_nothing_behind(cluster, planned, condition, status, sentence):
-    ends(cluster, condition, **status)
-    assert sentence in submit(planned)
-    assert sentence in " ".join(badly_ended(planned.jobs[0].folder))
-    assert cluster.all() == []
-
-
-def test_a_user_without_rights_is_told_so_and_leaves_nothing_behind(cluster, planned):
-    cluster.refusals["POST jobsets"] = forbidden("jobsets.jobset.x-k8s.io")
-    with pytest.raises(
-        LaunchError, match=r"is forbidden: .*Apply the Role of launchers/kubernetes/role\.yaml"
-    ):
-        submit(planned)
-    assert cluster.all() == []
-    assert not batch_queue.was_submitted(planned.jobs[0].folder)
-
-
-def test_a_job_of_another_campaign_is_left_alone(cluster, planned):
-    cluster.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "resnet-mini-c"}})
-    with pytest.raises(LaunchError, match="give this campaign another output=DIR"):
-        submit(planned)
-    assert cluster.all() == ["configmaps/resnet-mini-c"]
-
-
-def test_a_cluster_that_is_gone_is_named_and_the_campaign_can_be_settled_later(cluster, planned, monkeypatch):
-    monkeypatch.setattr(batch_queue, "SILENCE_SECONDS", 0.0)
-    cluster.refusals["GET jobsets"] = (503, {"kind": "Status", "message": "i/o timeout", "code": 503})
-    with pytest.raises(LaunchError, match=r"The cluster does not answer.* later: train-bench settle"):
-        submit(planned)
-
-
 def test_a_job_that_waits_is_no_failure_and_is_not_submitted_twice(cluster, planned):
     folder = planned.jobs[0].folder
     files.write_json(folder / "batch.json", {"job": "resnet-mini-c", "runs": [0], "tasks": []})
@@ -195,6 +138,148 @@ def test_a_job_that_waits_is_no_failure_and_is_not_submitted_twice(cluster, plan
     with pytest.raises(RequestError, match=r"Job resnet-mini-c has not ended yet; .*kubectl delete"):
         submit(planned)
     assert cluster.all() == ["jobsets/resnet-mini-c"]
+
+
+PAGE = ROOT / "docs" / "64-nodes-kubernetes.md"
+ROW = re.compile(r"^\| ([^|`]+) \| `([^`]+)` \| (\d|as scored) \| ([^|]+) \|$", re.MULTILINE)
+TABLE = {what: row for what, *row in ROW.findall(PAGE.read_text())}
+
+
+def waiting(reason, message):
+    return {"phase": "Pending", "containerStatuses": node(waiting={"reason": reason, "message": message})}
+
+
+def condition(kind, status, message, **more):
+    return {"type": kind, "status": status, "message": message, **more}
+
+
+WORKLOAD = {
+    "apiVersion": "kueue.x-k8s.io/v1beta1",
+    "kind": "Workload",
+    "metadata": {"name": "w", "ownerReferences": [{"name": "resnet-mini-c"}]},
+    "status": {"conditions": [condition("QuotaReserved", "False", "need 8 more GPUs")]},
+}
+AT_FIRST = {
+    "no node has room, then one": {
+        "phase": "Pending",
+        "conditions": [condition("PodScheduled", "False", "0/3 nodes are available: 3 Insufficient gpu.")],
+    },
+    "the queue does not admit it, then does": {"phase": "Pending"},
+    "the registry does not answer, then does": waiting("ErrImagePull", "i/o timeout"),
+    "all pods are preempted twice": {"phase": "Running"},
+}
+"""Status of a pod that trains later."""
+
+NEVER_STARTS = {
+    "the image does not exist": waiting("ImagePullBackOff", "bench:1: not found"),
+    "a pod refers to a secret that is missing, and never starts": waiting(
+        "CreateContainerConfigError", 'secret "s" not found'
+    ),
+}
+FAILS = {
+    "a pod runs out of memory": {
+        "containerStatuses": node(terminated={"reason": "OOMKilled", "exitCode": 137})
+    },
+    "a node evicts a pod": {"reason": "Evicted", "message": "The node was low on resource: memory."},
+    "a pod is preempted, without a volume or in a TrainJob": {
+        "conditions": [
+            condition(
+                "DisruptionTarget",
+                "True",
+                "preempting to accommodate a higher priority pod",
+                reason="PreemptionByScheduler",
+            )
+        ]
+    },
+    "an operator starts 3 pods of a plan for 2": {
+        "containerStatuses": node(
+            terminated={"exitCode": 2, "message": "train-bench: PET_NNODES is 3 in this pod, and ..."}
+        )
+    },
+}
+NO_RIGHTS = forbidden("jobsets.jobset.x-k8s.io")[1]
+REFUSED = {
+    "the quota does not allow it": NO_RIGHTS
+    | {"message": 'jobsets "c" is forbidden: exceeded quota: q, requested: count/jobsets=1'},
+    "the user has no rights": NO_RIGHTS,
+}
+
+
+def trains_later(cluster, status, *, after, suspended=False, restarts=0):
+    """The next job has a pod with this status at first; at a later request it is done, and has sent its files."""
+
+    def created(one):
+        if one["kind"] != "JobSet":
+            return
+        name = one["metadata"]["name"]
+        one["spec"]["suspend"] = suspended
+        one["status"] = {"restarts": restarts}
+        cluster.put(a_pod(name, **status))
+        if suspended:
+            cluster.put(WORKLOAD)
+        logs = [line for run in (0, 1) for line in sent_files.lines_of(f"result_{run}.txt", b"")]
+        cluster.logs["p0"] = "\n".join([*logs, ""])
+
+    def answer(method, path, body):
+        if cluster.requests.count("GET jobsets") >= after:
+            for one in cluster.objects["jobsets"].values():
+                one["spec"]["suspend"] = False
+                one["status"]["conditions"] = [condition("Completed", "True", "m")]
+            cluster.objects["workloads"].clear()
+        return answered(method, path, body)
+
+    answered = cluster.answer
+    cluster.created, cluster.answer = created, answer
+
+
+def a_kubectl(folder, monkeypatch, script):
+    """In place of the real one, or of any."""
+    folder.mkdir()
+    if script is not None:
+        (folder / "kubectl").write_text(f"#!/bin/sh\n{script}\n")
+        (folder / "kubectl").chmod(0o755)
+    rest = "" if script is None else f":{os.environ['PATH']}"
+    monkeypatch.setenv("PATH", f"{folder}{rest}")
+
+
+@pytest.mark.parametrize("what", TABLE)
+def test_every_end_is_as_the_page_says(cluster, tmp_path, monkeypatch, what):
+    sentence, code, stays = TABLE[what]
+    if what in AT_FIRST:
+        restarts = 2 if "twice" in what else 0
+        trains_later(cluster, AT_FIRST[what], after=2, suspended="queue" in what, restarts=restarts)
+    elif what in NEVER_STARTS:
+        ends(cluster, None, **NEVER_STARTS[what])
+    elif what in FAILS:
+        ends(cluster, "Failed", phase="Failed", **FAILS[what])
+    elif what in REFUSED:
+        cluster.refusals["POST jobsets"] = (403, REFUSED[what])
+    elif what == "the API server goes away":
+        monkeypatch.setattr(batch_queue, "SILENCE_SECONDS", 0.0)
+        cluster.refusals["GET jobsets"] = (503, {"kind": "Status", "message": "i/o timeout", "code": 503})
+    elif what == "the log lacks a result":
+        ends(cluster, "Completed", phase="Succeeded")
+    elif what == "another object has the name":
+        cluster.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "resnet-mini-c"}})
+    elif what == "kubectl is not installed":
+        a_kubectl(tmp_path / "bin", monkeypatch, None)
+    else:
+        assert what == "kubectl is too old"
+        a_kubectl(tmp_path / "bin", monkeypatch, "echo 'error: unknown flag: --cascade' >&2; exit 1")
+    queue = ["launcher.queue=team"] if "queue" in what else []
+    answer = typed("run", "benchmark=resnet_mini", *WORDS, *queue, f"output={tmp_path / 'c'}")
+    said = " ".join(f"{answer.stdout} {answer.stderr}".split())
+    assert sentence in said
+    assert code == ("as scored" if what in AT_FIRST else str(answer.returncode))
+    left = {
+        "nothing": [],
+        "the job": ["configmaps/resnet-mini-c", "jobsets/resnet-mini-c"],
+        "that object": ["configmaps/resnet-mini-c"],
+    }
+    assert [name for name in cluster.all() if not name.startswith(("pods/", "workloads/"))] == left[stays]
+    if stays == "nothing" and what not in AT_FIRST and not what.startswith("kubectl"):
+        failed = badly_ended(tmp_path / "c")
+        assert what in REFUSED or sentence in " ".join(failed)
 
 
 @pytest.fixture
@@ -226,8 +311,7 @@ CLAIM = "launcher.volumes=[claim:/results]"
 
 @pytest.mark.full
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("volumes", [(CLAIM,), ()], ids=["volume", "none"])
-@pytest.mark.parametrize("kind", ["jobset", "trainjob"])
+@pytest.mark.parametrize(("kind", "volumes"), [("jobset", ()), ("trainjob", (CLAIM,))])
 def test_a_campaign_of_five_runs_on_two_pods_is_valid(cluster, kubelet, tmp_path, kind, volumes):
     answer = train_bench(*on_pods(tmp_path, "dlrm_mini", f"launcher.kind={kind}", *volumes))
     assert answer.returncode == 0, answer.stdout + answer.stderr
