@@ -84,6 +84,11 @@ class LauncherConfig:
         return None
 
     @property
+    def rank_cores(self) -> int | None:
+        """Cores that a rank is given; None where the host decides."""
+        return None
+
+    @property
     def cannot_continue(self) -> str | None:
         """Reason that a run cannot continue from a checkpoint, as a sentence without its full stop; None if it can."""
         return None

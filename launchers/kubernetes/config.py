@@ -30,7 +30,8 @@ class Config(ShardingConfig):
     prepare        path in the pods of a data set as it is distributed, from which a Job of one pod prepares data_dir
                    before the others start; null: the first pod prepares what needs no such set
     folder         folder in the pods below which campaigns write; it outlives them on a volume
-    shm            size limit of /dev/shm, which is memory of the pod; null is the limit of the pod
+    shm            size limit of /dev/shm, which is memory of the pod (plan --dry computes it); null is the limit of the
+                   pod
     queue          local queue of Kueue, which admits all pods together
     topology       node label whose values are topology domains; all pods are in one, with a queue by its topology
     host_network   pods have the network of their hosts
@@ -75,6 +76,16 @@ class Config(ShardingConfig):
     def joining(self) -> tuple[str, ...]:
         """Overrides for every pod but the first: its number."""
         return tuple(f"launcher.node_rank={rank}" for rank in range(1, self.nodes))
+
+    @property
+    def rank_cores(self) -> int | None:
+        """Those of a pod, divided among its ranks."""
+        quantity = self.quantities.get("cpu", "")
+        whole = quantity.removesuffix("m")
+        if not whole.isdecimal():
+            return None
+        cores = int(whole) // (1000 if quantity.endswith("m") else 1)
+        return max(1, cores // self.nproc_per_node)
 
     @property
     def cannot_continue(self) -> str | None:

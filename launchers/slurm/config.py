@@ -83,6 +83,11 @@ class Config(ShardingConfig):
     ON_RESUME: ClassVar[tuple[str, ...]] = ("exclude",)
 
     @property
+    def rank_cores(self) -> int | None:
+        """As requested."""
+        return self.cpus_per_rank
+
+    @property
     def cannot_continue(self) -> str | None:
         """Horovod's ranks were not tried."""
         untried = "launcher.starter=horovod was not tried with starts from checkpoints"

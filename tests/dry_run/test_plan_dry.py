@@ -60,6 +60,27 @@ def test_the_page_says_every_part_in_a_line(capsys):
     assert "minutes at least, without evaluations" in told
 
 
+@pytest.mark.parametrize(
+    ("more", "cores"),
+    [
+        (("launcher=kubernetes", "launcher.image=x", "launcher.resources=[cpu=16]"), 8),
+        (("launcher=kubernetes", "launcher.image=x", "launcher.resources=[cpu=8000m]"), 4),
+        (("launcher=slurm", "launcher.cpus_per_rank=5"), 5),
+        (("launcher=slurm",), None),
+    ],
+)
+def test_shared_memory_holds_the_batches_of_all_loader_processes(capsys, more, cores):
+    words = ("benchmark=dlrm_mini", "device=cuda", "launcher.nproc_per_node=2", *more)
+    need = as_json(capsys, *words)["shared_memory"]
+    if cores is None:
+        assert need is None
+        return
+    assert (need["ranks"], need["processes"], need["batches"]) == (2, cores - 1, 3)
+    assert need["total"] == 2**30 + 2 * 2 * (cores - 1) * 3 * need["batch"]
+    assert need["batch"] > 0
+    assert "B on a host: 2 rank(s) x 2 sets of" in plan(capsys, *words)
+
+
 @pytest.mark.full
 def test_a_bound_with_padding_says_so_until_the_share_of_real_tokens_is_stated(capsys):
     words = ["benchmark=bert_mini", "--peak-tflops=1"]

@@ -47,6 +47,8 @@ def _lines(dry: Mapping[str, Any]) -> Iterator[str]:
         when = "at construction" + " and in evaluations" * ("weights" in dry["divided"])
         yield f"undivided   {short(dry['undivided'], 'B')} while weights are unsharded on every rank: {when}"
     yield f"exchange    {_exchange(dry)}"
+    if dry["shared_memory"] is not None:
+        yield f"/dev/shm    {_shared(dry['shared_memory'])}"
     yield from _bound(dry)
     training = dry["training"]
     if training["samples"] is not None:
@@ -74,6 +76,14 @@ def _exchange(dry: Mapping[str, Any]) -> str:
     if dry["gathers"]:
         reduced += f", all-gather of {short(dry['gathers'], 'B')} of weights"
     return reduced + (f", all-to-all of {short(dry['exchanged'], 'B')}" if dry["exchanged"] else "")
+
+
+def _shared(need: Mapping[str, int]) -> str:
+    loaders = (
+        f"{need['processes']} loader process(es) x {need['batches']} batches of {short(need['batch'], 'B')}"
+    )
+    nccl = f", and {short(need['nccl'], 'B')} for NCCL" if need["nccl"] else ""
+    return f"{short(need['total'], 'B')} on a host: {need['ranks']} rank(s) x 2 sets of {loaders}{nccl}"
 
 
 def _bound(dry: Mapping[str, Any]) -> Iterator[str]:

@@ -65,7 +65,7 @@ def _as_json(campaign: Campaign) -> dict[str, Any]:
     return written | {
         "about": discover.about(campaign.plan.variant),
         "target": str(campaign.rules.target),
-        RANK_CORES: _cores(job, queue),
+        RANK_CORES: _cores(job, queue, campaign.launcher_config.rank_cores),
         "memory": _memory(campaign),
         "data": _data(campaign),
         "time": earlier.time_of_a_run(written, job.folder) or FIRST_OF_ITS_KIND,
@@ -84,12 +84,11 @@ def _as_json(campaign: Campaign) -> dict[str, Any]:
     }
 
 
-def _cores(job: Job, queue: Batch | None) -> dict[str, Any] | None:
-    """Cores of a rank, its threads, and its loader processes by type of device, as far as they are known before a rank
-    starts; None of a program of the user's own."""
+def _cores(job: Job, queue: Batch | None, own: int | None) -> dict[str, Any] | None:
+    """Cores of a rank (`own`: by its launcher), its threads, and its loader processes by type of device, as far as they
+    are known before a rank starts; None of a program of the user's own."""
     if job.command is not None:
         return None
-    own = job.launcher_config.get("cpus_per_rank")
     if own is None and job.nodes == 1 and queue is None:
         own = max(1, cores.usable_cores() // job.nproc_per_node)
     data, loaders = job.config.get("data") or {}, {}
