@@ -117,3 +117,9 @@ def test_a_token_is_new_in_each_launch_and_readable_by_its_user_alone(tmp_path):
     assert len(tokens) == 2
     assert stat.S_IMODE((tmp_path / rank_messages.TOKEN).stat().st_mode) == 0o600
     assert rank_messages.read_token(tmp_path / "none") is None
+
+
+def test_hosts_that_share_no_folder_have_the_token_of_their_campaign(tmp_path, monkeypatch):
+    assert rank_messages.read_token(tmp_path) is None
+    monkeypatch.setenv(rank_messages.SHARED, "of the campaign")
+    assert rank_messages.read_token(tmp_path) == b"of the campaign"
