@@ -25,7 +25,12 @@ def challenge(
     gain: float, level: float, count: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Which of `count` challenges made a record, and the runs that each spent."""
-    differences = rng.normal(np.log1p(gain), NOISE, (count, PAIRS))
+    return decided(rng.normal(np.log1p(gain), NOISE, (count, PAIRS)), level)
+
+
+def decided(differences: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
+    """The same for the differences of logarithms of all pairs, a challenge in each row."""
+    count = len(differences)
     open_ = np.ones(count, bool)
     record, runs = np.zeros(count, bool), np.full(count, 2 * PAIRS)
     below = nominal_levels(FUTILITY, PAIRS)

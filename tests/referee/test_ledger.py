@@ -17,6 +17,8 @@ def path(tmp_path):
     entries = ledger.append(place, [], ledger.OPENED, contest=CONTEST, frontier="f0")
     for number in range(1, 5):
         entries = begin(place, entries, number)
+        for side in "ab":
+            entries = ledger.append(place, entries, ledger.RUN, number=number, side=side, index=0)
         if number < 4:
             entries = ledger.append(
                 place, entries, ledger.DECIDED, number=number, record=number == 2, logs=[f"log{number}"]
@@ -56,17 +58,21 @@ def chained(lines):
         before = ledger.digest(line)
 
 
+def decision_of(lines, number):
+    return next(line for line in lines if (line["event"], line.get("number")) == ("decided", number))
+
+
 def edited(lines):
-    lines[2]["record"] = True
+    decision_of(lines, 1)["record"] = True
 
 
 def record_forged(lines):
-    lines[2]["record"] = True
+    decision_of(lines, 1)["record"] = True
     chained(lines)
 
 
 def challenge_left_out(lines):
-    del lines[1:3]
+    del lines[1:5]
     chained(lines)
 
 
@@ -76,17 +82,27 @@ def level_raised(lines):
 
 
 def another_frontier(lines):
-    lines[5]["frontier"] = "f0"
+    lines[9]["frontier"] = "f0"
     chained(lines)
 
 
 def replayed_runs(lines):
-    lines[4]["logs"] = ["log1"]
+    decision_of(lines, 2)["logs"] = ["log1"]
     chained(lines)
 
 
 def decided_twice(lines):
-    lines.insert(3, lines[2] | {"record": True})
+    lines.insert(5, lines[4] | {"record": True})
+    chained(lines)
+
+
+def end_left_out(lines):
+    lines.remove(decision_of(lines, 1))
+    chained(lines)
+
+
+def run_again(lines):
+    lines.insert(4, lines[3] | {})
     chained(lines)
 
 
@@ -98,13 +114,15 @@ def opened_again(lines):
 @pytest.mark.parametrize(
     ("cheat", "words"),
     [
-        (edited, "Line 4 does not follow from the one before it"),
+        (edited, "Line 6 does not follow from the one before it"),
         (record_forged, "was tested at level"),
         (challenge_left_out, "Line 2 is challenge 2; the next one is 1"),
         (level_raised, "Challenge 1 was tested at level 0.05; the budget gives"),
         (another_frontier, "Challenge 3 is against f0; the frontier is f2"),
-        (replayed_runs, "has a log of line 3 (log1); its runs were replayed"),
-        (decided_twice, "Line 4 decides challenge 1, which was not the last to begin"),
+        (replayed_runs, "has a log of line 5 (log1); its runs were replayed"),
+        (decided_twice, "Line 6 is 'decided' of challenge 1, which is not the one that is under way"),
+        (end_left_out, "begins a challenge, and challenge 1 has no end"),
+        (run_again, "Line 5 begins run 0 of the challenger again"),
         (opened_again, "a ledger begins with 'opened', once"),
     ],
 )
@@ -129,3 +147,13 @@ def test_what_is_no_ledger_is_a_sentence(tmp_path):
     (tmp_path / "ledger.jsonl").write_text("{}\nno\n")
     with pytest.raises(LogError, match=r"Line 2 of .* is not an entry of a ledger"):
         ledger.read(tmp_path / "ledger.jsonl")
+
+
+def test_a_line_that_a_power_failure_cut_off_is_written_anew(path):
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"event": "deci')
+    entries = ledger.read(path)
+    assert ledger.pending(entries)["number"] == 4
+    ledger.append(path, entries, ledger.ABANDONED, number=4)
+    assert path.read_bytes().startswith(whole) and problems(path) == []
+    assert ledger.pending(ledger.read(path)) is None

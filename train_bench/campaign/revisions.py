@@ -80,25 +80,33 @@ def read(names: Sequence[str], words: Sequence[str], pairs: int, folder: Path) -
     for word in words:
         if (instead := OF_THE_VERB.get(word.partition("=")[0])) is not None:
             raise RequestError(f"{word} cannot be given here: {instead}.")
-    one, other = (_revision(top, name) for name in names)
+    one, other = (read_one(top, name) for name in names)
     if one.commit == other.commit:
         raise RequestError(
             f"{names[0]} and {names[1]} are the same commit, {one.commit[:8]}; give two different ones."
         )
-    place = here.relative_to(top).as_posix()
+    return pair_of(top, (one, other), words, pairs, folder)
+
+
+def pair_of(
+    top: Path, both: tuple[Revision, Revision], words: Sequence[str], pairs: int, folder: Path
+) -> Pair:
+    """A pair of revisions, from the working folder on; `read` refuses options that it sets."""
+    here = Path.cwd()
     typed = tuple(_from_here(word, here, top) for word in words)
     seeded = any(word.partition("=")[0] == "seed" for word in words)
     return Pair(
         top=top,
-        place=place,
-        revisions=(one, other),
+        place=here.relative_to(top).as_posix(),
+        revisions=both,
         words=typed if seeded else (*typed, "seed=1"),
         pairs=pairs,
         folder=folder,
     )
 
 
-def _revision(top: Path, name: str) -> Revision:
+def read_one(top: Path, name: str) -> Revision:
+    """A revision by its name. Raises `RequestError` where there is none."""
     found = git.commit(top, name)
     if found is None:
         raise RequestError(
@@ -126,18 +134,31 @@ def _from_here(word: str, here: Path, top: Path) -> str:
     return word
 
 
-def alternate(pair: Pair, say: Callable[[str], None], decided: Callable[[], bool]) -> None:
-    """Carry out both campaigns run by run, a b b a ..., until `decided` after a pair of runs. The worktrees are removed
-    at the end, however it comes. Runs that an earlier call finished stay."""
+def alternate(
+    pair: Pair,
+    say: Callable[[str], None],
+    decided: Callable[[], bool],
+    *,
+    began: Callable[[str, int], None] = lambda side, index: None,
+    may_fail: str | None = None,
+    upto: int | None = None,
+) -> None:
+    """Carry out both campaigns run by run, a b b a ..., until `decided` after a pair of runs, or after `upto`.
+
+    The worktrees are removed at the end, however it comes. Runs that an earlier call finished stay. `began` is called
+    before each run; one of the side that `may_fail` whose processes die is a failed run like any other, and ends
+    nothing.
+    """
     _begin(pair)
     try:
         with _checked_out(pair) as places:
-            for index in range(pair.pairs):
+            for index in range(pair.pairs if upto is None else upto):
                 sides = list(zip(ab.SIDES, pair.revisions, places, strict=True))
                 for side, revision, place in sides if index % 2 == 0 else reversed(sides):
                     if not (pair.folder / side / f"result_{index}.txt").exists():
                         say(f"{side}: run {index} ({index + 1} of at most {pair.pairs}), {revision.name}")
-                        _run(pair, side, place, index)
+                        began(side, index)
+                        _run(pair, side, place, index, may_fail=side == may_fail)
                 if decided():
                     return
     except KeyboardInterrupt:
@@ -176,7 +197,20 @@ def _checked_out(pair: Pair) -> Iterator[list[Path]]:
         yield places
 
 
-def _run(pair: Pair, side: str, place: Path, index: int) -> None:
+def count_as_failed(folder: Path, side: str, indices: Sequence[int]) -> list[int]:
+    """Give those of these runs of a side that have no log what they have written, so that they count as failed and are
+    not repeated; returns them."""
+    campaign = folder / side
+    without = [index for index in indices if not (campaign / f"result_{index}.txt").exists()]
+    for index in without:
+        campaign.mkdir(parents=True, exist_ok=True)
+        partial = campaign / f"result_{index}.txt.part"
+        partial.touch()
+        partial.replace(campaign / f"result_{index}.txt")
+    return without
+
+
+def _run(pair: Pair, side: str, place: Path, index: int, *, may_fail: bool) -> None:
     """One run of a campaign, which begins with it."""
     campaign = pair.folder / side
     begun = (campaign / "plan.json").exists()
@@ -195,7 +229,7 @@ def _run(pair: Pair, side: str, place: Path, index: int) -> None:
         name=f"{side}_{index}",
         cwd=place,
     )
-    if ended.exit_code == 0 and (campaign / f"result_{index}.txt").exists():
+    if (ended.exit_code == 0 or may_fail) and (campaign / f"result_{index}.txt").exists():
         return
     last = (ended.stderr.strip().splitlines() or [f"it ended with exit code {ended.exit_code}"])[-1]
     raise RequestError(  # not LaunchError, whose exit code would say that B is slower

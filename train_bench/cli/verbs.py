@@ -188,6 +188,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "referee record --below 3.28",
         "referee a.csv b.csv --above 0.25",
         "referee contest.yaml HEAD",
+        "referee refute contest.yaml 3",
     ),
     "forecast": ("forecast benchmark=resnet_mini",),
     "profile": ("profile benchmark=resnet_mini", "profile benchmark=resnet_mini --bound", "profile demo"),

@@ -10,7 +10,8 @@ import re
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from train_bench.errors import RequestError
@@ -151,13 +152,86 @@ def worktree(root: Path, commit: str, folder: Path) -> Iterator[None]:
         try:
             _git(root, "worktree", "add", "--detach", str(folder), commit, timeout=None)
         except (OSError, subprocess.SubprocessError) as error:
-            said = (getattr(error, "stderr", None) or str(error)).strip()
-            raise RequestError(f"git cannot check {commit[:8]} out into {folder}: {said}.") from error
+            raise RequestError(f"git cannot check {commit[:8]} out into {folder}: {_said(error)}.") from error
         yield
     finally:
         remove()
 
 
-def _git(root: Path, *arguments: str, timeout: float | None = 20) -> str:
+def links(root: Path, before: str, after: str) -> list[str]:
+    """Links and submodules among the files that differ between two commits: what they lead to, no commit holds."""
+    listed = _git(root, "diff", "--raw", "--no-renames", "-z", before, after, "--").split("\0")
+    return [
+        name
+        for said, name in zip(listed[::2], listed[1::2], strict=False)
+        if said.split()[1] in (LINK, SUBMODULE)
+    ]
+
+
+LINK, SUBMODULE = "120000", "160000"
+"""Modes of entries of a tree that hold no content."""
+
+
+def commit_of_patch(root: Path, base: str, patch: Path, subject: str) -> str:
+    """Commit on `base` with a patch, whose paths are those of the repository. Raises `RequestError` where it does not
+    apply."""
+    with _scratch_index(root, base) as index:
+        try:
+            _git(root, "apply", "--cached", "--whitespace=nowarn", str(patch.absolute()), env=index)
+        except subprocess.SubprocessError as error:
+            raise RequestError(f"{patch} does not apply to {base[:8]}: {_said(error)}.") from error
+        return _committed(root, base, subject, index)
+
+
+def commit_of_files(root: Path, base: str, found: Mapping[str, Path], subject: str) -> str:
+    """Commit on `base` with these files, by their path in the repository; all others stay."""
+    with _scratch_index(root, base) as index:
+        for name, path in found.items():
+            blob = _git(root, "hash-object", "-w", "--no-filters", "--", str(path.absolute()))
+            mode = "100755" if os.access(path, os.X_OK) else "100644"
+            _git(root, "update-index", "--add", "--cacheinfo", f"{mode},{blob},{name}", env=index)
+        return _committed(root, base, subject, index)
+
+
+@contextlib.contextmanager
+def _scratch_index(root: Path, base: str) -> Iterator[dict[str, str]]:
+    """Environment of an index that holds the tree of a commit, beside that of the checkout."""
+    with tempfile.TemporaryDirectory() as folder:
+        index = {"GIT_INDEX_FILE": str(Path(folder, "index"))}
+        _git(root, "read-tree", base, env=index)
+        yield index
+
+
+def _committed(root: Path, base: str, subject: str, index: Mapping[str, str]) -> str:
+    """Commit of an index, the same for the same content, and kept by a reference."""
+    tree = _git(root, "write-tree", env=index)
+    who = {
+        f"GIT_{one}_{what}": value
+        for one in ("AUTHOR", "COMMITTER")
+        for what, value in (
+            ("NAME", "train-bench"),
+            ("EMAIL", "train-bench@localhost"),
+            ("DATE", "2000-01-01T00:00:00+0000"),
+        )
+    }
+    found = _git(root, "commit-tree", tree, "-p", base, "-m", subject, env=who)
+    _git(root, "update-ref", f"refs/train-bench/{found}", found)
+    return found
+
+
+def _said(error: Exception) -> str:
+    return " ".join(str(getattr(error, "stderr", None) or error).split()).removesuffix(".")
+
+
+def _git(
+    root: Path, *arguments: str, timeout: float | None = 20, env: Mapping[str, str] | None = None
+) -> str:
     command = ("git", "-C", str(root), *arguments)
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=timeout).stdout.strip()
+    return subprocess.run(
+        command,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env=None if env is None else os.environ | dict(env),
+    ).stdout.strip()

@@ -7,32 +7,46 @@ probability: that the challenger is not faster by the gain asked for, or its mea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from train_bench.compare import gate
-from train_bench.compare.comparison import logs_of, pairs_of
+from train_bench.compare.comparison import LEAST_RUNS, logs_of, pairs_of
 from train_bench.compare.design import design_of
 from train_bench.judge.entry import Judgement
+from train_bench.judge.finding import REVIEW
+from train_bench.judge.state import MISSING_RUNS
 from train_bench.referee.claim import Claim
-from train_bench.referee.contest import Contest, beyond, least_gain, quality_claim
+from train_bench.referee.contest import Contest, Outside, beyond, least_gain, outside_of, quality_claim
+from train_bench.referee.sessions import by_session
 
 FRONTIER, CHALLENGER = "the frontier", "the challenger"
+
+EXPECTED = ("stop_when", "program")
+"""Checks whose questions each campaign of a contest has: on its time limit, and on a program of the user's own, of
+which the decision itself says who measured the quality, and what cannot be known."""
+
+SHARE = 0.5
+"""Share of the time saved on the clock from which on time outside of it is asked about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Both gates, reasons against a record, runs that were spent, and the least gain that the largest number of pairs
-    shows at this spread."""
+    """Both gates, reasons against a record, questions of the judge on either campaign, runs that were spent, and the
+    least gain that the largest number of pairs shows at this spread."""
 
     time: gate.Gate
     quality: Claim | None
     reasons: Sequence[str]
+    questions: Sequence[str]
     runs: int
     least_gain: float | None
     logs: Sequence[str]
     minutes: tuple[Sequence[float], Sequence[float]]
+    outside: Sequence[Mapping[str, float | None]]
     measured_by: str | None
 
     @property
@@ -53,34 +67,104 @@ class Decision:
             "time": self.time.as_json(),
             "quality": None if self.quality is None else self.quality.as_json(),
             "reasons": list(self.reasons),
+            "questions": list(self.questions),
             "runs": self.runs,
             "least_gain": self.least_gain,
+            "outside": list(self.outside),
             "measured_by": self.measured_by,
         }
 
 
+def objections(frontier: Judgement, challenger: Judgement) -> list[str]:
+    """Reasons for which a campaign is not valid. That runs are missing is none: a challenge ends when it is decided."""
+    return [
+        f"the campaign of {side} is not valid: {reason.removesuffix('.')}"
+        for side, judged in ((FRONTIER, frontier), (CHALLENGER, challenger))
+        for reason in judged.score.reasons
+        if not reason.startswith(MISSING_RUNS)
+    ]
+
+
+def questions(frontier: Judgement, challenger: Judgement) -> list[str]:
+    """What the judge asks about the campaigns and their runs: each kind of question once for a side, with the number of
+    further ones. What a contest brings with it is none (`EXPECTED`)."""
+    asked = []
+    for side, judged in ((FRONTIER, frontier), (CHALLENGER, challenger)):
+        kinds: dict[str, list[str]] = {}
+        for found in (*judged.findings, *(one for run in judged.verdicts for one in run.findings)):
+            if found.grade == REVIEW and found.check not in EXPECTED:
+                kinds.setdefault(found.check, []).append(found.message)
+        for first, *others in kinds.values():
+            asked.append(f"{side}: {first}" + (f" ({len(others)} more like it)" if others else ""))
+    return asked
+
+
 def decide(contest: Contest, frontier: Judgement, challenger: Judgement, level: float) -> Decision:
     """Decide by the runs so far: the frontier is slower than the challenger by more than the gain (two one-sided tests
-    after each pair), and the rest."""
-    a, b, paired = pairs_of(challenger.score, frontier.score)
+    after each pair, or after each session), and the rest."""
+    of_frontier, of_challenger = frontier.score, challenger.score
+    a, b, _ = pairs_of(of_challenger, of_frontier)
+    minutes = [run.minutes or 0.0 for run in b], [run.minutes or 0.0 for run in a]
+    if contest.sessions > 1:
+        of_frontier, of_challenger = by_session(contest, of_frontier, of_challenger)
+    most = contest.pairs if contest.sessions == 1 else contest.sessions
+    a, b, paired = pairs_of(of_challenger, of_frontier)
     times = [logs_of(runs, "minutes") or [] for runs in (a, b)]
     of_pairs = [other - one for one, other in zip(*times, strict=False)] if paired else []
+    outside = outside_of(frontier), outside_of(challenger)
     return Decision(
         time=gate.against_one(
             CHALLENGER,
-            challenger.score,
+            of_challenger,
             FRONTIER,
-            frontier.score,
+            of_frontier,
             contest.gain,
-            most_pairs=contest.pairs,
+            most_pairs=most,
             level=level,
             design=design_of(challenger, frontier),
         ),
         quality=quality_claim(contest, challenger, level),
-        reasons=beyond(contest, challenger),
+        reasons=[*beyond(contest, challenger), *objections(frontier, challenger)],
+        questions=[*questions(frontier, challenger), *moved_out(*outside, *minutes)],
         runs=len(frontier.records) + len(challenger.records),
-        least_gain=least_gain(of_pairs, contest.pairs, level),
+        least_gain=least_gain(of_pairs, most, level),
         logs=[str(record.sha256) for side in (frontier, challenger) for record in side.records],
-        minutes=([run.minutes or 0.0 for run in b], [run.minutes or 0.0 for run in a]),
+        minutes=minutes,
+        outside=tuple(map(_means, outside)),
         measured_by=challenger.score.measured_by,
     )
+
+
+def moved_out(
+    of_frontier: Sequence[Outside | None],
+    of_challenger: Sequence[Outside | None],
+    frontier_minutes: Sequence[float],
+    challenger_minutes: Sequence[float],
+) -> list[str]:
+    """Question where the program of the challenger takes longer outside the clock, by at least half of what it saves
+    on it, and by more than twice the standard error."""
+    pairs = zip(of_frontier, of_challenger, strict=False)
+    longer = [there.seconds - here.seconds for here, there in pairs if here is not None and there is not None]
+    if len(longer) < LEAST_RUNS or not frontier_minutes or not challenger_minutes:
+        return []
+    extra = statistics.fmean(longer)
+    saved = 60 * (statistics.fmean(frontier_minutes) - statistics.fmean(challenger_minutes))
+    if not 0 < SHARE * saved <= extra or extra <= 2 * statistics.stdev(longer) / math.sqrt(len(longer)):
+        return []
+    return [
+        f"{CHALLENGER}: its program takes {extra:.2f} s longer before and after the clock than that of {FRONTIER}, and "
+        f"{saved:.2f} s less on it; was work moved out?"
+    ]
+
+
+def _means(found: Sequence[Outside | None]) -> dict[str, float | None]:
+    """Mean seconds outside the clock, wall and processors; None where they are not known of all runs."""
+    known = [one for one in found if one is not None]
+    processors = [one.processor_seconds for one in known if one.processor_seconds is not None]
+    whole = bool(found) and len(known) == len(found)
+    return {
+        "seconds": statistics.fmean(one.seconds for one in known) if whole else None,
+        "processor_seconds": statistics.fmean(processors)
+        if whole and len(processors) == len(found)
+        else None,
+    }

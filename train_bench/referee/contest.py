@@ -18,6 +18,7 @@ from train_bench.core import files, shell_words
 from train_bench.core.finite_number import finite_number
 from train_bench.errors import RequestError
 from train_bench.judge.checks.measured import measured_of
+from train_bench.judge.checks.observed import observed_of
 from train_bench.judge.entry import Judgement
 from train_bench.judge.statistics import student_quantile
 from train_bench.logs import log
@@ -26,8 +27,15 @@ from train_bench.referee.readers import Record, Run
 
 LEAST_PAIRS, MOST_PAIRS = 3, 100
 LARGEST_BYTES = 2**20
-HANDED_BYTES = "handed_bytes"
-"""Measured quantity: bytes of what a run hands over to its evaluator, at most."""
+HANDED_BYTES, OUTSIDE_SECONDS = "handed_bytes", "outside_seconds"
+"""Measured quantities: bytes of what a run hands over to its evaluator, at most, and seconds of its program before and
+after the clock."""
+
+OF_RECORDS = ("peak_host_bytes", "peak_device_bytes", "init_minutes")
+"""Measured quantities that the record of a run has by these names."""
+
+LEAST_SESSIONS, MOST_SESSIONS = 3, 20
+LEAST_AA, USUAL_AA = 3, 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +55,12 @@ class Contest:
     frontier     revision that the first challenger is held to
     may_change   patterns of the files that a challenger may change; all others of the repository are frozen
     outside      digests of frozen files that git does not track, by their path
-    measured     largest values of quantities of every run of a challenger, by mllog key or `handed_bytes`
+    measured     largest values of quantities of every run of a challenger, by mllog key or a name of this module
     gain         share of time that a challenger has to gain
     error        error budget of the sequence of challengers
     pairs        largest number of pairs of runs of a challenge
+    sessions     hosts or days over which the pairs are spread; above 1 each session is one observation
+    aa_pairs     pairs of the frontier with itself before the first challenge on a host; 0 without
     cap_minutes  time limit of a run; None is none
     digest       of the contest and of the files outside
     """
@@ -64,6 +74,8 @@ class Contest:
     gain: float
     error: float
     pairs: int
+    sessions: int
+    aa_pairs: int
     cap_minutes: float | None
     quality: Quality | None
     digest: str
@@ -90,7 +102,20 @@ class Contest:
 
 
 NEEDED = ("contest", "run", "frontier", "may_change")
-KNOWN = (*NEEDED, "outside", "measured", "gain_percent", "error", "pairs", "cap_minutes", "quality")
+KNOWN = (
+    *NEEDED,
+    *(
+        "outside",
+        "measured",
+        "gain_percent",
+        "error",
+        "pairs",
+        "sessions",
+        "aa_pairs",
+        "cap_minutes",
+        "quality",
+    ),
+)
 
 
 def read(path: Path) -> Contest:
@@ -120,6 +145,12 @@ def _contest(path: Path, content: Mapping[str, Any], text: bytes) -> Contest:
 
     folder = files.resolved(path).parent
     outside = {name: _digest(folder, name, path) for name in _listed(content, "outside", path)}
+    pairs, sessions = int(number("pairs", 20, LEAST_PAIRS, MOST_PAIRS)), content.get("sessions", 1)
+    if sessions != 1:
+        sessions = int(number("sessions", 1, LEAST_SESSIONS, MOST_SESSIONS))
+    if pairs % sessions:
+        raise RequestError(f"pairs of {path} is {pairs}; give a multiple of its {sessions} sessions.")
+    aa_pairs = 0 if content.get("aa_pairs") == 0 else int(number("aa_pairs", USUAL_AA, LEAST_AA, MOST_PAIRS))
     measured = content.get("measured") or {}
     if not isinstance(measured, dict):
         raise RequestError(f"measured of {path} is {measured!r}; give a largest value by name.")
@@ -136,7 +167,9 @@ def _contest(path: Path, content: Mapping[str, Any], text: bytes) -> Contest:
         },
         gain=number("gain_percent", 0, 0, 100) / 100,
         error=number("error", 0.01, 1e-6, 0.5),
-        pairs=int(number("pairs", 20, LEAST_PAIRS, MOST_PAIRS)),
+        pairs=pairs,
+        sessions=sessions,
+        aa_pairs=aa_pairs,
         cap_minutes=None if content.get("cap_minutes") is None else number("cap_minutes", 0, 1e-3, 1e6),
         quality=_quality(content.get("quality"), path),
         digest=whole,
@@ -191,10 +224,12 @@ def quality_claim(contest: Contest, challenger: Judgement, level: float) -> Clai
 
 
 def beyond(contest: Contest, challenger: Judgement) -> list[str]:
-    """Measured quantities of a challenger beyond those of the contest, and those that its runs do not have."""
+    """Measured quantities of a challenger beyond those of the contest, and those that its runs do not have; one that
+    died has no time, and needs none."""
     said = []
+    whole = [at for at, record in enumerate(challenger.records) if record.minutes is not None]
     for name, most in contest.measured.items():
-        found = [_quantity(name, challenger, at) for at in range(len(challenger.records))]
+        found = [_quantity(name, challenger, at) for at in whole]
         if any(one is None for one in found):
             said.append(f"{name} is not known of every run of the challenger")
         elif (largest := max((one for one in found if one is not None), default=0.0)) > most:
@@ -207,15 +242,53 @@ def _quantity(name: str, challenger: Judgement, at: int) -> float | None:
     if name == HANDED_BYTES:
         found = measured_of(challenger.location, record.index)
         return max(found.bytes, default=0.0) if found is not None else None
+    if name == OUTSIDE_SECONDS:
+        seen = outside_of(challenger)[at]
+        return None if seen is None else seen.seconds
+    if name in OF_RECORDS:
+        kept = finite_number(getattr(record, name))
+        return None if kept is None else float(kept)
     last = [event.value for event in log.read(Path(record.file)).events.of(name)]
     value = finite_number(last[-1]) if last else None
     return None if value is None else float(value)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """What the program of a run took before and after its clock, by those who started it: seconds, and seconds of its
+    processors (at least; None where the system does not tell)."""
+
+    seconds: float
+    processor_seconds: float | None
+
+
+def outside_of(judged: Judgement) -> list[Outside | None]:
+    """Of each run of a campaign what its program took outside the clock; None of references, and without a record."""
+    found: list[Outside | None] = []
+    for record in judged.records:
+        seen = observed_of(judged.location, record.index)
+        if seen is None or seen.life_seconds is None or record.minutes is None:
+            found.append(None)
+            continue
+        known = seen.processor_seconds is not None and seen.clock_processor_seconds is not None
+        found.append(
+            Outside(
+                seconds=max(0.0, seen.life_seconds - record.minutes * 60),
+                processor_seconds=(seen.processor_seconds or 0.0) - (seen.clock_processor_seconds or 0.0)
+                if known
+                else None,
+            )
+        )
+    return found
+
+
 def least_gain(differences: Sequence[float], pairs: int, level: float) -> float | None:
     """Least gain, as a share of time, that so many pairs with the spread of these differences of logarithms show at
     the level with the usual power; None with fewer than two."""
-    if len(differences) < 2:
-        return None
+    return None if len(differences) < 2 else least_gain_at(statistics.stdev(differences), pairs, level)
+
+
+def least_gain_at(deviation: float, pairs: int, level: float) -> float:
+    """The same of a deviation of differences of logarithms."""
     quantiles = student_quantile(pairs - 1, 1 - level) + student_quantile(pairs - 1, POWER)
-    return 1 - math.exp(-quantiles * statistics.stdev(differences) / math.sqrt(pairs))
+    return 1 - math.exp(-quantiles * deviation / math.sqrt(pairs))

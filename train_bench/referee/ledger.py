@@ -2,6 +2,15 @@
 verify it, and compute each level again; the digest of its last line, its head, stands for all of it.
 
 A ledger that was written anew as a whole is consistent, too: only a head that was published before tells it apart.
+
+opened     the contest, and the frontier of the first challenger
+aa         pairs of the frontier with itself on a host
+begun      a challenge; its level is spent from here on
+session    the host and day of the runs that follow
+run        before each run: one of the challenger that has no log afterwards counts as failed, and is not repeated
+decided    the end of a challenge
+abandoned  the other end: another challenge was begun, or it was given up
+again      a record that was run anew
 """
 
 from __future__ import annotations
@@ -16,10 +25,14 @@ from train_bench.core import files
 from train_bench.errors import LogError
 from train_bench.referee.error_budget import level_of
 
-OPENED, BEGUN, DECIDED = "opened", "begun", "decided"
+OPENED, BEGUN, RUN, DECIDED, ABANDONED = "opened", "begun", "run", "decided", "abandoned"
+AA, SESSION, AGAIN = "aa", "session", "again"
 LARGEST_BYTES = 2**26
 NOTHING = "0" * 64
 """The digest before the first line."""
+
+FRONTIER, CHALLENGER = "a", "b"
+"""Sides of a challenge, as its folders are named."""
 
 Entry = Mapping[str, Any]
 
@@ -30,29 +43,37 @@ def digest(entry: Entry) -> str:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Entries of a ledger; none where there is no file. Raises `LogError` for lines that are no entries."""
+    """Entries of a ledger; none where there is no file. The beginning of a line that a power failure cut off does not
+    count. Raises `LogError` for lines that are no entries."""
     try:
-        lines = files.read_bytes(path, largest=LARGEST_BYTES).splitlines()
+        content = files.read_bytes(path, largest=LARGEST_BYTES)
     except FileNotFoundError:
         return []
     except OSError as error:
         raise LogError(f"{path} cannot be read: {error.strerror or error}.") from error
     entries = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(content[: _whole(content)].splitlines(), start=1):
         try:
             entry = files.parse_json(line)
         except (ValueError, RecursionError):
             entry = None
-        if not isinstance(entry, dict):
+        if not isinstance(entry, dict) or not isinstance(entry.get("number", 0), int):
             raise LogError(f"Line {number} of {path} is not an entry of a ledger; it was edited.")
         entries.append(entry)
     return entries
+
+
+def _whole(content: bytes) -> int:
+    """Bytes of the whole lines."""
+    return content.rfind(b"\n") + 1
 
 
 def append(path: Path, entries: Sequence[Entry], event: str, **content: Any) -> list[Entry]:
     """The entries with one more, which is on disk."""
     entry = {"event": event, "previous": head(entries), **content}
     with files.opened_to_append(path) if path.exists() else path.open("xb") as file:
+        if path.stat().st_size:
+            file.truncate(_whole(files.read_bytes(path, largest=LARGEST_BYTES)))
         file.write(json.dumps(entry, sort_keys=True).encode() + b"\n")
     files.sync_file(path)
     return [*entries, entry]
@@ -66,6 +87,22 @@ def head(entries: Sequence[Entry]) -> str:
 def challenges(entries: Sequence[Entry]) -> list[Entry]:
     """What was begun, in order: each spends its level, whether it was decided or not."""
     return [entry for entry in entries if entry.get("event") == BEGUN]
+
+
+def pending(entries: Sequence[Entry]) -> Entry | None:
+    """The challenge that has begun and has no end."""
+    begun = challenges(entries)
+    ended = [entry.get("number") for entry in entries if entry.get("event") in (DECIDED, ABANDONED)]
+    return begun[-1] if begun and begun[-1].get("number") not in ended else None
+
+
+def runs(entries: Sequence[Entry], number: int, side: str) -> list[int]:
+    """Runs of a side that a challenge has begun."""
+    return [
+        int(entry.get("index", -1))
+        for entry in entries
+        if (entry.get("event"), entry.get("number"), entry.get("side")) == (RUN, number, side)
+    ]
 
 
 def records(entries: Sequence[Entry]) -> list[int]:
@@ -86,7 +123,7 @@ def frontier(entries: Sequence[Entry]) -> str:
     """Commit to beat: that of the last record, or of the opening."""
     made = {entry.get("number") for entry in entries if entry.get("record") is True}
     last = [entry for entry in challenges(entries) if entry.get("number") in made]
-    return str(last[-1]["challenger"] if last else entries[0]["frontier"])
+    return str(last[-1].get("challenger") if last else entries[0].get("frontier"))
 
 
 def problems(entries: Sequence[Entry], contest: str, error: float) -> Iterator[str]:
@@ -94,14 +131,23 @@ def problems(entries: Sequence[Entry], contest: str, error: float) -> Iterator[s
     each challenge, and logs that count twice."""
     before = NOTHING
     seen: dict[Any, int] = {}
+    begun: set[tuple[Any, str]] = set()
+    earlier: list[Entry] = []
     for line, entry in enumerate(entries, start=1):
         if entry.get("previous") != before:
             yield f"Line {line} does not follow from the one before it; one was edited, or a line is missing."
         before = digest(entry)
-        yield from _misfit(entries[: line - 1], entry, line, contest, error)
-        for log in entry.get("logs", ()) if isinstance(entry.get("logs"), list) else ():
+        yield from _misfit(earlier, entry, line, contest, error)
+        if entry.get("event") != RUN:
+            earlier.append(entry)
+        elif entry.get("side") == CHALLENGER:
+            run = entry.get("number"), str(entry.get("index"))
+            if run in begun:
+                yield f"Line {line} begins run {run[1]} of the challenger again; it counts once, and as failed."
+            begun.add(run)
+        for log in map(str, entry.get("logs", ())) if isinstance(entry.get("logs"), list) else ():
             if log in seen:
-                yield f"Line {line} has a log of line {seen[log]} ({str(log)[:12]}); its runs were replayed."
+                yield f"Line {line} has a log of line {seen[log]} ({log[:12]}); its runs were replayed."
             seen[log] = line
 
 
@@ -112,7 +158,10 @@ def _misfit(earlier: Sequence[Entry], entry: Entry, line: int, contest: str, err
         return
     if event == OPENED and entry.get("contest") != contest:
         yield "The contest is not the one that the ledger was opened for; its file was edited."
+    now = pending(earlier)
     if event == BEGUN:
+        if now is not None:
+            yield f"Line {line} begins a challenge, and challenge {now.get('number')} has no end."
         number, level = len(challenges(earlier)) + 1, next_level(earlier, error)
         if entry.get("number") != number:
             yield f"Line {line} is challenge {entry.get('number')}; the next one is {number}."
@@ -121,7 +170,16 @@ def _misfit(earlier: Sequence[Entry], entry: Entry, line: int, contest: str, err
         if entry.get("frontier") != frontier(earlier):
             other = str(entry.get("frontier"))[:8]
             yield f"Challenge {number} is against {other}; the frontier is {frontier(earlier)[:8]}."
-    if event == DECIDED:
-        begun = challenges(earlier)
-        if not begun or entry.get("number") != begun[-1].get("number") or earlier[-1] is not begun[-1]:
-            yield f"Line {line} decides challenge {entry.get('number')}, which was not the last to begin."
+    if event in (RUN, SESSION, DECIDED, ABANDONED) and (
+        now is None or entry.get("number") != now.get("number")
+    ):
+        yield f"Line {line} is '{event}' of challenge {entry.get('number')}, which is not the one that is under way."
+    if event == SESSION and any(
+        one.get("session") != entry.get("session")
+        and (one.get("host"), one.get("day")) == (entry.get("host"), entry.get("day"))
+        for one in earlier
+        if (one.get("event"), one.get("number")) == (SESSION, entry.get("number"))
+    ):
+        yield f"Line {line} is a session of challenge {entry.get('number')} on the host and day of another one."
+    if event == AGAIN and entry.get("number") not in records(earlier):
+        yield f"Line {line} is of challenge {entry.get('number')}, which made no record."

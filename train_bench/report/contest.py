@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -14,8 +14,11 @@ from train_bench.report.referee import probability
 
 UNKNOWABLE = (
     "What a challenge cannot show: work that the trainer did before its clock or keeps between runs outside of the "
-    "repository, answers that it had before, and other sessions and hosts; its runs are of one session."
+    "repository, answers that it had before, and other hosts and days than those of its sessions."
 )
+
+UNLIKE = 0.01
+"""Probability of a difference between the frontier and itself below which it is said."""
 
 
 def progress(decision: Mapping[str, Any]) -> str:
@@ -45,16 +48,43 @@ def _time(decision: Mapping[str, Any]) -> str:
 
 def show_challenge(content: Mapping[str, Any], console: Console) -> None:
     """The decision, what speaks against a record, and the standing."""
-    word = "RECORD" if content["record"] else "NO RECORD"
+    word = "RECORD, for review" if content["questions"] else "RECORD"
+    if content["end"] is None:
+        word = f"UNDECIDED after session {content['sessions'][0]} of {content['sessions'][1]}"
+    elif not content["record"]:
+        word = "NO RECORD"
     print_line(
         console,
         f"{word}: challenge {content['number']} ({content['challenger'][:8]}), level {content['level']:.3g}, "
         f"{content['runs']} runs",
     )
+    _show_decision(content, console)
+    if content["end"] is None:
+        print_line(console, "The same command on another host or day goes on.")
+    show_standing(content["standing"], console)
+
+
+def show_refutation(content: Mapping[str, Any], console: Console) -> None:
+    """Whether a record holds in runs of its own, and by what."""
+    word = {"holds": "HOLDS", "refuted": "DOES NOT HOLD"}.get(content["verdict"], "UNDECIDED")
+    print_line(
+        console,
+        f"{word}: record {content['number']}, run anew with other seeds, {content['runs']} runs, level "
+        f"{content['level']:g}; no error is spent, and the frontier stays.",
+    )
+    _show_decision(content, console)
+    show_standing(content["standing"], console)
+
+
+def _show_decision(content: Mapping[str, Any], console: Console) -> None:
     for said in [_time(content)] if content["record"] else reasons(content):
         print_line(console, said[:1].upper() + said[1:])
+    for asked in content["questions"]:
+        print_line(console, f"For review: {asked}")
     if content["measured_by"] is not None:
         print_line(console, f"Quality measured by {content['measured_by']}.")
+    if (around := outside(content["outside"])) is not None:
+        print_line(console, around)
     if content["least_gain"] is not None:
         print_line(
             console,
@@ -62,13 +92,68 @@ def show_challenge(content: Mapping[str, Any], console: Console) -> None:
             "number of pairs shows with power 0.8.",
         )
     print_line(console, UNKNOWABLE)
-    show_standing(content["standing"], console)
+
+
+def outside(sides: Sequence[Mapping[str, Any]]) -> str | None:
+    """What the programs of both sides took before and after the clock; None where it is not known."""
+    frontier, challenger = sides
+    if None in (frontier["seconds"], challenger["seconds"]):
+        return None
+    processors = [side["processor_seconds"] for side in (challenger, frontier)]
+    said = "" if None in processors else f"; of processors {processors[0]:.2f} s, and {processors[1]:.2f} s"
+    return (
+        f"Before and after the clock a run of the challenger takes {challenger['seconds']:.2f} s, and one of the "
+        f"frontier {frontier['seconds']:.2f} s{said}."
+    )
+
+
+def least(content: Mapping[str, Any]) -> str:
+    """The least gain that a host shows, by the frontier against itself."""
+    asked = content["gain"]
+    said = (
+        f"A/A on {content['host']} ({content['pairs']} pairs of the frontier with itself): {content['of']} pairs at "
+        f"level {content['level']:.3g} show, with power 0.8, {content['least_gain']:.2%} more than the gain of "
+        f"{asked:.2%} that the contest asks for, and {content['least_gain_of_other_runs']:.2%} where the challenger "
+        "learns otherwise (spread between seeds)."
+    )
+    if content["least_gain"] > asked:
+        said += (
+            " That is more than the contest asks for: a smaller gain is hardly shown, and its level is spent all the "
+            "same; more pairs or a quieter host show less."
+        )
+    if content["p"] < UNLIKE:
+        said += (
+            f" The frontier differs from itself (p = {content['p']:.2g}): something treats the sides unlike."
+        )
+    return said
+
+
+def show_least(content: Mapping[str, Any], console: Console) -> None:
+    """The same, for a terminal."""
+    print_line(console, least(content))
 
 
 def show_standing(content: Mapping[str, Any], console: Console) -> None:
     """Where a contest stands, and whether its ledger verifies."""
     for said in content.get("problems", ()):
         print_line(console, f"The ledger does not verify: {said}")
+    if "replayed" in content:
+        missing = ", ".join(map(str, content["without_logs"]))
+        print_line(
+            console,
+            f"{len(content['replayed'])} challenges were decided again from their logs"
+            f"{f'; there are none of challenge {missing}' if missing else ''}.",
+        )
+    if content["pending"] is not None:
+        print_line(
+            console,
+            f"Challenge {content['pending']['number']} ({content['pending']['challenger'][:8]}) is under way: the same "
+            "command goes on with it, --abandon or another challenge ends it; its level is spent.",
+        )
+    for number in content["for_review"]:
+        print_line(console, f"Record {number} is for review; the ledger has the questions.")
+    for again in content["refutations"]:
+        print_line(console, f"Record {again['number']} was run anew on {again['host']}: {again['verdict']}.")
     print_line(
         console,
         f"{content['contest']}: {content['challenges']} challenges, {len(content['records'])} records; frontier "

@@ -2,15 +2,24 @@
 
 import json
 import math
+import re
+import shutil
+import statistics
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from scipy import stats
 
 from tests.campaign.test_revisions import in_git
 from tests.command_line import typed
 from tests.judge.campaigns import at_another_time, campaign, plan
+from train_bench.campaign import comparing
+from train_bench.cli import contest_runs
 from train_bench.errors import RequestError
+from train_bench.judge.finding import BREAKS, REVIEW, file_finding
 from train_bench.plan import process
 from train_bench.plan.process import Ended
 from train_bench.referee import contest, ledger
@@ -23,10 +32,11 @@ may_change: [train.py]
 measured: {global_batch_size: 64}
 gain_percent: 1
 pairs: 5
+aa_pairs: 0
 """
-FRONTIER = [60.0, 60.3, 59.8, 60.1, 60.2]
-FASTER = [50.0, 50.2, 49.9, 50.3, 50.1]
-NO_FASTER = [60.1, 60.2, 59.9, 60.3, 60.0]
+FRONTIER = [60.0, 60.3, 59.8, 60.1, 60.2, 60.0]
+FASTER = [50.0, 50.2, 49.9, 50.3, 50.1, 50.0]
+NO_FASTER = [60.1, 60.2, 59.9, 60.3, 60.0, 60.1]
 
 
 @pytest.fixture
@@ -52,9 +62,10 @@ def ran(monkeypatch):
     """Runs of both sides: `ran.seconds` of the challenger, `ran.end` ends the next one."""
 
     class Ran(list):
-        seconds, end, sources = FASTER, staticmethod(lambda: None), ["good"] * 5
+        seconds, sources, of_frontier = FASTER, ["good"] * 6, ["good"] * 6
+        end, dies, moved = staticmethod(lambda: None), None, staticmethod(at_another_time)
 
-    made = Ran()
+    made, places = Ran(), []
 
     def carry_out(launch, folder, tick, *, name, cwd):
         side, index = name.split("_")
@@ -62,11 +73,14 @@ def ran(monkeypatch):
         made.end()
         here = folder.parent / side
         here.mkdir(exist_ok=True)
-        sources = made.sources if side == "b" else ["good"] * 5
-        campaign(here, sources[: int(index) + 1], seconds=made.seconds if side == "b" else FRONTIER)
-        plan(here, jobs=[{"index": one, "seed": 1000 + one} for one in range(5)])
-        at_another_time(here, len(ledger.challenges(ledger.read(Path("ledger.jsonl")))) * 2 + (side == "b"))
-        return Ended(exit_code=0, stderr="")
+        places.extend({here} - {*places})
+        with_itself = here.parent.name.startswith("aa_")
+        sources = made.sources if side == "b" and not with_itself else made.of_frontier
+        seconds = FRONTIER if side == "a" else NO_FASTER if with_itself else made.seconds
+        campaign(here, sources[: int(index) + 1], seconds=seconds)
+        plan(here, jobs=[{"index": one, "seed": 1000 + one} for one in range(6)])
+        made.moved(here, places.index(here))
+        return Ended(exit_code=int(name == made.dies), stderr="")
 
     monkeypatch.setattr(process, "carry_out", carry_out)
     return made
@@ -81,12 +95,26 @@ def entries():
     return ledger.read(Path("ledger.jsonl"))
 
 
+def events():
+    """Lines of the ledger but those of runs and sessions."""
+    return [one["event"] for one in entries() if one["event"] not in (ledger.RUN, ledger.SESSION)]
+
+
+def branch(name, text="faster", file="train.py"):
+    """A further challenger."""
+    in_git("checkout", "--quiet", "-b", name, "main")
+    Path(file).write_text(text)
+    in_git("add", file)
+    in_git("commit", "--quiet", "-m", f"train: {text}")
+    in_git("checkout", "--quiet", "main")
+
+
 def test_a_faster_challenger_makes_a_record_and_is_the_next_frontier(place, ran):
     said, content = referee("allowed")
     assert (said.returncode, content["record"]) == (0, True), entries()[-1]["reasons"]
     assert content["time"]["verdict"] == "slower", "the frontier, than the challenger"
     assert content["level"] == pytest.approx(0.01 / 2 * 0.079 * 0.6931, rel=1e-3)
-    assert [one["event"] for one in entries()] == ["opened", "begun", "decided"]
+    assert events() == ["opened", "begun", "decided"]
     assert ledger.frontier(entries()) == in_git("rev-parse", "allowed")
     verified, standing = referee()
     assert verified.returncode == 0 and standing["problems"] == []
@@ -100,7 +128,7 @@ def no_faster(ran):
 
 def misses_the_target(ran):
     """The runs that reach it are five times as fast, and show it at a level as large as this."""
-    ran.sources, ran.seconds = ["diverged", "diverged", "good", "good", "good"], [12.0] * 5
+    ran.sources, ran.seconds = ["diverged", "diverged", "good", "good", "good"], [12.0] * 6
     Path("contest.yaml").write_text(CONTEST.replace("measured: {global_batch_size: 64}", "error: 0.5"))
 
 
@@ -153,32 +181,378 @@ def test_an_edited_contest_is_refused(place, ran):
     assert referee()[0].returncode == 1
 
 
-def test_an_interrupted_challenge_goes_on_at_its_level_and_is_not_begun_again(place, ran):
+def interrupted(ran, number, name="allowed"):
+    """A first call, interrupted in this run."""
+
     def interrupt():
-        if len(ran) == 4:
+        if len(ran) == number:
             raise KeyboardInterrupt
 
     ran.end = interrupt
-    assert referee("allowed")[0].returncode == 1
+    assert referee(name)[0].returncode == 1
     ran.end = lambda: None
+
+
+def test_an_interrupted_challenge_goes_on_at_its_level_and_is_not_begun_again(place, ran):
+    interrupted(ran, 4)  # a run of the frontier
     said, content = referee("allowed")
     assert content["record"], said.stderr
-    assert [one["event"] for one in entries()] == ["opened", "begun", "decided"]
+    assert events() == ["opened", "begun", "decided"]
+    assert ran.count("a_1") == 2 and referee()[1]["problems"] == []
+
+
+def test_a_run_of_the_challenger_that_was_interrupted_counts_as_failed_and_is_not_repeated(place, ran):
+    interrupted(ran, 3)
+    ran.sources = ["good", "died_at_once", "good", "good", "good"]
+    _, content = referee("allowed")
+    assert not content["record"] and "but a rank test that counts" in entries()[-1]["reasons"][0]
+    assert ran.count("b_1") == 1 and referee()[1]["problems"] == []
+
+
+def test_a_challenger_that_dies_in_a_run_has_a_failed_run(place, ran):
+    ran.sources, ran.dies = ["good", "died_at_once", "good", "good", "good"], "b_1"
+    _, content = referee("allowed")
+    assert content["record"] is False and content["time"]["failed"] == [[1, 5], [0, 5]]
+    assert ran.count("b_1") == 1
+
+
+@pytest.mark.parametrize("removed", ["b", "b/result_0.txt"])
+def test_runs_of_a_challenger_that_were_removed_are_not_made_anew(place, ran, removed):
+    interrupted(ran, 4)
+    gone = Path("challenges/1", removed)
+    shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+    ran.sources = ["died_at_once", *ran.sources[1:]]
+    said, content = referee("allowed")
+    assert ran.count("b_0") == 1
+    assert said.returncode == 2 if content is None else not content["record"]
+
+
+@pytest.mark.parametrize(
+    ("words", "due"),
+    [
+        (("other",), ["opened", "begun", "abandoned", "begun", "decided"]),
+        (("--abandon",), ["opened", "begun", "abandoned"]),
+    ],
+)
+def test_a_challenge_that_does_not_go_on_is_abandoned_and_its_level_stays_spent(place, ran, words, due):
+    branch("other")
+    interrupted(ran, 3)
+    pending = referee()[1]
+    assert pending["pending"]["number"] == 1 and pending["problems"] == []
+    referee(*words)
+    assert events() == due
+    standing = referee()[1]
+    assert (standing["problems"], standing["pending"]) == ([], None)
+    begun = len(ledger.challenges(entries()))
+    assert ledger.level_of(standing["records"], begun + 1, 0.01) == standing["next_level"]
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+@pytest.mark.parametrize(("grade", "record"), [(None, True), (REVIEW, True), (BREAKS, False)])
+def test_what_the_judge_says_of_either_campaign_speaks_against_a_record(
+    place, ran, monkeypatch, side, grade, record
+):
+    judge_one = comparing.judge_one
+
+    def judged(path, ruleset):
+        found = judge_one(path, ruleset)
+        verdicts = tuple(replace(one, findings=()) for one in found.verdicts)
+        found = replace(found, findings=(), verdicts=verdicts)
+        if path.name != side or grade is None:
+            return found
+        if grade == BREAKS:
+            score = replace(found.score, reasons=(*found.score.reasons, "The clock is wrong."))
+            return replace(found, score=score)
+        return replace(found, findings=(file_finding(path, "physics", "Is the clock right?"),))
+
+    monkeypatch.setattr(comparing, "judge_one", judged)
+    _, content = referee("allowed")
+    assert content["record"] is record
+    name = {"a": "the frontier", "b": "the challenger"}[side]
+    if record:
+        asked = [f"{name}: Is the clock right?"] if grade == REVIEW else []
+        assert entries()[-1]["questions"] == content["questions"] == asked
+        assert referee()[1]["for_review"] == ([1] if asked else [])
+    else:
+        assert entries()[-1]["reasons"] == [f"The campaign of {name} is not valid: The clock is wrong."]
 
 
 def test_words_for_people_say_what_is_shown_and_what_cannot_be(place, ran):
     said = typed("referee", "contest.yaml", "allowed")
     assert (
-        "RECORD: challenge 1" in said.stdout
+        "RECORD, for review: challenge 1" in said.stdout
         and "the frontier is slower than the challenger" in said.stdout.lower()
     )
     assert "What a challenge cannot show" in said.stdout and "Head of the ledger" in said.stdout
+
+
+def rewrite(change):
+    """Change lines of the ledger, and make its digests anew."""
+    lines = entries()
+    change(lines)
+    before = ledger.NOTHING
+    for line in lines:
+        line["previous"] = before
+        before = ledger.digest(line)
+    Path("ledger.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def edit(path, before, after):
+    text = Path("challenges", path).read_text()
+    assert before in text
+    Path("challenges", path).write_text(text.replace(before, after, 1))
+
+
+def record_forged(_ran):
+    rewrite(lambda lines: lines[-1].update(record=True))
+
+
+def times_forged(_ran):
+    rewrite(lambda lines: lines[-1].update(minutes=[[1.0] * 5, [0.8] * 5]))
+
+
+def log_edited(_ran):
+    edit("1/b/result_1.txt", '"seed", "value": 1001', '"seed", "value": 1011')
+
+
+def logs_of_another(_ran):
+    shutil.copy("challenges/1/a/result_1.txt", "challenges/1/b/result_1.txt")
+
+
+def attempt_edited(_ran):
+    edit("1/b/plan.json", '"world_size": 2', '"world_size": 1')
+
+
+def other_seed(_ran):
+    edit("1/revisions.json", "seed=", "seed=9")
+
+
+def other_revision(_ran):
+    edit("1/revisions.json", in_git("rev-parse", "allowed"), in_git("rev-parse", "cheat"))
+
+
+@pytest.mark.parametrize(
+    ("cheat", "words"),
+    [
+        (record_forged, "the ledger has a record, and its logs make no record"),
+        (times_forged, "its logs have other times than the ledger"),
+        (log_edited, "the logs in .*challenges/1 are not those of the ledger"),
+        (logs_of_another, "the logs in .*challenges/1 are not those of the ledger"),
+        (attempt_edited, "plans, systems or attempts in .* are not those of the ledger"),
+        (other_seed, "were begun with another seed than that of the ledger"),
+        (other_revision, "holds runs of other revisions than those of the ledger"),
+    ],
+)
+def test_a_ledger_is_decided_again_from_the_logs(place, ran, cheat, words):
+    no_faster(ran)
+    referee("allowed")
+    said, standing = referee()
+    assert (said.returncode, standing["problems"], standing["replayed"]) == (0, [], [1])
+    cheat(ran)
+    said, standing = referee()
+    assert said.returncode == 1
+    assert any(re.search(words, one) for one in standing["problems"]), standing["problems"]
+
+
+def test_a_record_whose_logs_are_gone_is_not_shown_and_a_challenge_without_one_is_named(place, ran):
+    branch("other")
+    referee("allowed")
+    no_faster(ran)
+    referee("other")
+    shutil.rmtree("challenges/2")
+    said, standing = referee()
+    assert (said.returncode, standing["without_logs"], standing["replayed"]) == (0, [2], [1])
+    shutil.rmtree("challenges/1")
+    said, standing = referee()
+    assert said.returncode == 1 and "does not have its logs; nothing shows it" in standing["problems"][0]
+
+
+def test_runs_that_were_replayed_in_another_challenge_are_found_though_they_moved(place, ran):
+    def by_days(folder, days):
+        for file in folder.glob("result_*.txt"):
+            text = re.sub(
+                r'("time_ms": )(\d+)',
+                lambda found: f"{found[1]}{int(found[2]) + days * 86_400_000}",
+                file.read_text(),
+            )
+            file.write_text(text)
+
+    branch("other")
+    no_faster(ran)
+    referee("allowed")
+    assert referee()[1]["problems"] == []
+    ran.moved = by_days
+    referee("other")
+    problems = referee()[1]["problems"]
+    assert problems == [], "the logs of the first challenge were shaken"
+    for side in "ab":
+        for log in Path("challenges/1", side).glob("result_*.txt"):
+            shutil.copy(log, Path("challenges/2", side))
+        by_days(Path("challenges/2", side), 3)
+    assert "Challenge 2 has the times of runs of challenge 1; they were replayed." in referee()[1]["problems"]
+
+
+def test_the_frontier_runs_against_itself_before_the_first_challenge_on_a_host(place, ran):
+    Path("contest.yaml").write_text(CONTEST.replace("aa_pairs: 0", "aa_pairs: 3"))
+    branch("other")
+    said = typed("referee", "contest.yaml", "allowed")
+    assert events() == ["opened", "aa", "begun", "decided"] and ran[:6].count("b_0") == 1
+    assert "A/A on " in said.stdout and "(3 pairs of the frontier with itself)" in said.stdout
+    no_faster(ran)
+    ran.clear()
+    referee("other")
+    assert events()[-3:] == ["aa", "begun", "decided"], "the frontier is another one"
+    ran.clear()
+    measured = json.loads(typed("referee", "contest.yaml", "--aa", "--json").stdout)
+    assert not ran and measured["pairs"] == 3
+    differences = [math.log(one / other) for one, other in zip(FRONTIER, NO_FASTER, strict=True)][:3]
+    level, error = measured["level"], statistics.stdev(differences) / 5**0.5
+    due = 1 - math.exp(-(stats.t.ppf(1 - level, 4) + stats.t.ppf(0.8, 4)) * error)
+    assert measured["least_gain"] == pytest.approx(due, rel=0.02)
+    assert (
+        measured["least_gain_of_other_runs"]
+        > measured["least_gain"]
+        > contest.read(place / "contest.yaml").gain
+    )
+
+
+def test_a_frontier_that_misses_the_target_against_itself_spends_nothing(place, ran):
+    Path("contest.yaml").write_text(CONTEST.replace("aa_pairs: 0", "aa_pairs: 3"))
+    ran.of_frontier = ["diverged"] * 6
+    said, _ = referee("allowed")
+    assert said.returncode == 2 and "0 of 3 pairs of the frontier reach the target" in said.stderr
+    assert ledger.challenges(entries()) == []
+
+
+def of_patch(change="train.py"):
+    Path(change).write_text("faster")
+    in_git("add", "--intent-to-add", change)
+    patch = in_git("diff") + "\n"
+    in_git("reset", "--quiet", "--hard")
+    Path("alice.patch").write_text(patch)
+    return "alice.patch"
+
+
+def of_folder(change="train.py"):
+    Path("entries/alice").mkdir(parents=True)
+    Path("entries/alice", change).write_text("faster")
+    return "entries/alice"
+
+
+@pytest.mark.parametrize("source", [of_patch, of_folder])
+def test_a_patch_or_a_folder_is_a_challenger_and_the_same_one_again(place, ran, source):
+    name = source()
+    interrupted(ran, 4, name)
+    said, content = referee(name)
+    assert content["record"], said.stderr
+    assert events() == ["opened", "begun", "decided"]
+    assert in_git("show", f"{content['challenger']}:train.py") == "faster"
+    assert in_git("rev-parse", f"{content['challenger']}^") == in_git("rev-parse", "main")
+    assert in_git("status", "--porcelain", "--untracked-files=no") == ""
+    assert ledger.frontier(entries()) == content["challenger"]
+
+
+def linked(_change):
+    Path("train.py").unlink()
+    Path("train.py").symlink_to("/etc/passwd")
+    in_git("checkout", "--quiet", "-b", "linked")
+    in_git("commit", "--quiet", "-am", "train: elsewhere")
+    in_git("checkout", "--quiet", "main")
+    return "linked"
+
+
+def linked_in_a_folder(_change):
+    of_folder()
+    Path("entries/alice/data").symlink_to("/etc/passwd")
+    return "entries/alice"
+
+
+def two_meanings(_change):
+    Path("allowed").mkdir()
+    return "allowed"
+
+
+def no_patch(_change):
+    Path("no.patch").write_text("train faster")
+    return "no.patch"
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (of_patch, "The challenger changes evaluate.py"),
+        (of_folder, "The challenger changes evaluate.py"),
+        (linked, "has links or submodules: train.py"),
+        (linked_in_a_folder, "is a link or no file"),
+        (two_meanings, "is a revision and a file or folder; write ./allowed"),
+        (no_patch, "no.patch does not apply to"),
+        (lambda _change: "nowhere", "There is no revision nowhere in .*, and no patch or folder"),
+    ],
+)
+def test_a_source_that_is_none_or_changes_what_is_frozen_is_refused(place, ran, source, words):
+    said, _ = referee(source("evaluate.py"))
+    assert said.returncode == 2 and re.search(words, said.stderr), said.stderr
+    assert not ran and ledger.challenges(entries()) == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "verdict", "code"),
+    [(FASTER, "holds", 0), (NO_FASTER, "refuted", 1), ([50.0, 70.0, 52.0, 68.0, 60.0, 60.0], "undecided", 3)],
+)
+def test_a_record_is_run_anew(place, ran, seconds, verdict, code):
+    referee("allowed")
+    ran.seconds = seconds
+    said = typed("referee", "refute", "contest.yaml", "--json")
+    assert (said.returncode, json.loads(said.stdout)["verdict"]) == (code, verdict)
+    _, standing = referee()
+    assert standing["problems"] == [] and standing["frontier"] == in_git("rev-parse", "allowed")
+    assert [one["verdict"] for one in standing["refutations"]] == [verdict]
+    assert standing["next_level"] == ledger.level_of([1], 2, 0.01), "no error is spent"
+    seeds = {
+        json.loads(Path("challenges", one, "revisions.json").read_text())["options"][-1]
+        for one in ("1", "1_again_1")
+    }
+    assert len(seeds) == 2
+    refused = typed("referee", "refute", "contest.yaml", "2")
+    assert refused.returncode == 2 and "Challenge 2 made no record; minis has records 1" in refused.stderr
+
+
+def test_pairs_are_spread_over_sessions_of_other_hosts_or_days(place, ran, monkeypatch):
+    Path("contest.yaml").write_text(CONTEST.replace("pairs: 5", "pairs: 3\nsessions: 3"))
+    where = SimpleNamespace(host="one", day=1)
+    monkeypatch.setattr(contest_runs.platform, "node", lambda: where.host)
+    monkeypatch.setattr(contest_runs, "now", lambda: datetime(2026, 12, where.day, tzinfo=UTC))
+    said, content = referee("allowed")
+    assert (said.returncode, content["sessions"], len(ran)) == (3, [1, 3], 2)
+    said, _ = referee("allowed")
+    assert said.returncode == 2 and "Session 2 of challenge 1 has to be on another host or day" in said.stderr
+    where.host = "two"
+    assert referee("allowed")[0].returncode == 3
+    where.host, where.day = "one", 2
+    said, content = referee("allowed")
+    assert content["end"] == "decided" and content["record"], entries()[-1]["reasons"]
+    assert [one["runs"] for one in content["time"]["looks"]] == [3]
+    assert referee()[1]["problems"] == []
+
+
+def test_a_session_goes_on_where_it_began(place, ran, monkeypatch):
+    monkeypatch.setattr(contest_runs.platform, "node", lambda: "one")
+    interrupted(ran, 4)
+    monkeypatch.setattr(contest_runs.platform, "node", lambda: "two")
+    said, _ = referee("allowed")
+    assert said.returncode == 2 and "goes on on one, where its session began; this is two" in said.stderr
 
 
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
         (("contest: minis\n", ""), "lacks contest"),
+        (("pairs: 5", "pairs: 5\nsessions: 2"), "sessions of contest.yaml is 2; give a number from 3 to 20"),
+        (
+            ("pairs: 5", "pairs: 5\nsessions: 3"),
+            "pairs of contest.yaml is 5; give a multiple of its 3 sessions",
+        ),
+        (("aa_pairs: 0", "aa_pairs: 2"), "aa_pairs of contest.yaml is 2; give a number from 3 to 100"),
         (("pairs: 5", "pairs: 2"), "pairs of contest.yaml is 2; give a number from 3 to 100"),
         (("pairs: 5", "pears: 5"), "has pears"),
         (("[train.py]", "train.py"), "may_change of contest.yaml is 'train.py'; give a list of paths"),
