@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.campaign import lock
-from train_bench.cli import contest_runs, overrides, result_output
+from train_bench.cli import contest_runs, overrides, result_output, shared_options
 from train_bench.cli.arguments import Parser
 from train_bench.cli.contest_replay import replay
 from train_bench.cli.contest_runs import Book
 from train_bench.cli.exit_codes import CANNOT_TELL, INVALID, VALID, state
+from train_bench.core import files
 from train_bench.referee import contest as contests
 from train_bench.referee import ledger
 from train_bench.referee.contest import Contest
 from train_bench.report import contest as report
+from train_bench.report.page import write
 
 ENDINGS = (".yaml", ".yml")
 REFUTE = "refute"
@@ -33,10 +35,11 @@ def main(arguments: Sequence[str]) -> int:
     if arguments[0] == REFUTE:
         return _refute(_parser_of_refute().parse_args(arguments[1:]))
     options = _parser().parse_args(arguments)
+    shared_options.refuse_no_file(options.to, "contest.html")
     contest = contests.read(options.contest)
     quiet = options.json
     if options.challenger is None and not options.abandon and not options.aa:
-        return _verify(contest, as_json=quiet)
+        return _verify(contest, options)
     with _held(contest):
         book = Book(contest)
         if options.abandon:
@@ -52,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
             content = contest_runs.measure(contest, book, quiet=quiet)
             result_output.print_result(content, quiet, report.show_least)
             return VALID
-    return _verify(contest, as_json=quiet)
+    return _verify(contest, options)
 
 
 @contextlib.contextmanager
@@ -68,7 +71,7 @@ def _held(contest: Contest) -> Any:
         yield
 
 
-def _verify(contest: Contest, *, as_json: bool) -> int:
+def _verify(contest: Contest, options: Any) -> int:
     entries = ledger.read(contest.ledger)
     problems = list(ledger.problems(entries, contest.digest, contest.error))
     with contextlib.chdir(contest.folder):
@@ -79,8 +82,10 @@ def _verify(contest: Contest, *, as_json: bool) -> int:
         "replayed": again.replayed,
         "without_logs": again.without_logs,
     }
-    result_output.print_result(content, as_json, report.show_standing)
-    return _code(not content["problems"], "the ledger does not verify", as_json=as_json)
+    if options.to is not None:
+        files.write(options.to, write.referee_page(content))
+    result_output.print_result(content, options.json, report.show_standing)
+    return _code(not content["problems"], "the ledger does not verify", as_json=options.json)
 
 
 def _refute(options: Any) -> int:
@@ -117,6 +122,7 @@ def _parser() -> Parser:
         help="end the challenge that was interrupted; its level stays spent",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    parser.add_argument("--to", type=Path, metavar="FILE", help="also a page of a ledger that is verified")
     return parser
 
 

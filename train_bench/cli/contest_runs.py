@@ -79,6 +79,28 @@ def standing(contest: Contest, entries: Sequence[ledger.Entry]) -> dict[str, Any
         "error": contest.error,
         "next_level": ledger.next_level(entries, contest.error),
         "head": ledger.head(entries),
+        "table": [_row(entries, begun) for begun in ledger.challenges(entries)],
+    }
+
+
+def _row(entries: Sequence[ledger.Entry], begun: ledger.Entry) -> dict[str, Any]:
+    """A challenge, and how it ended."""
+    number = begun.get("number")
+    ends = (ledger.DECIDED, ledger.ABANDONED)
+    end = next((one for one in entries if one.get("event") in ends and one.get("number") == number), {})
+    words = {
+        ledger.DECIDED: "RECORD" if end.get("record") is True else "NO RECORD",
+        ledger.ABANDONED: "ABANDONED",
+    }
+    return {
+        "number": number,
+        "challenger": str(begun.get("challenger")),
+        "level": float(begun.get("level") or 0.0),
+        "end": words.get(str(end.get("event")), "UNDER WAY"),
+        "runs": end.get("runs", 0),
+        "minutes": end.get("minutes") or [[], []],
+        "reasons": list(end.get("reasons") or ([end["reason"]] if "reason" in end else ())),
+        "questions": list(end.get("questions") or ()),
     }
 
 

@@ -17,6 +17,8 @@ UNKNOWABLE = (
     "repository, answers that it had before, and other hosts and days than those of its sessions."
 )
 
+HEADINGS = ("challenge", "commit", "level", "runs", "frontier, mean", "challenger, mean", "end")
+
 UNLIKE = 0.01
 """Probability of a difference between the frontier and itself below which it is said."""
 
@@ -133,6 +135,54 @@ def show_least(content: Mapping[str, Any], console: Console) -> None:
     print_line(console, least(content))
 
 
+def for_a_page(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Parts of the page of a contest."""
+    good = not content["problems"]
+    return {
+        "title": f"Contest {content['contest']}",
+        "good": good,
+        "answer": f"{'The ledger verifies' if good else 'The ledger does not verify'}. {sentence(content)}",
+        "problems": content["problems"],
+        "what": "Challenges",
+        "headings": HEADINGS,
+        "rows": [
+            (
+                str(one["number"]),
+                cells(one),
+                [*one["reasons"], *(f"For review: {said}" for said in one["questions"])],
+            )
+            for one in content["table"]
+        ],
+        "notes": [f"Head of the ledger: {content['head']}", UNKNOWABLE],
+    }
+
+
+def cells(challenge: Mapping[str, Any]) -> tuple[str, ...]:
+    """Cells of a challenge's row, without its number."""
+    frontier, challenger = (
+        "-" if not minutes else f"{60 * sum(minutes) / len(minutes):.6g} s"
+        for minutes in challenge["minutes"]
+    )
+    return (
+        challenge["challenger"][:8],
+        f"{challenge['level']:.3g}",
+        str(challenge["runs"]),
+        frontier,
+        challenger,
+        challenge["end"]
+        + (", for review" if challenge["questions"] and challenge["end"] == "RECORD" else ""),
+    )
+
+
+def sentence(content: Mapping[str, Any]) -> str:
+    """Where a contest stands."""
+    return (
+        f"{content['contest']}: {content['challenges']} challenges, {len(content['records'])} records; frontier "
+        f"{content['frontier'][:8]}; the next challenge is tested at level {content['next_level']:.3g} (error budget "
+        f"{content['error']:g})."
+    )
+
+
 def show_standing(content: Mapping[str, Any], console: Console) -> None:
     """Where a contest stands, and whether its ledger verifies."""
     for said in content.get("problems", ()):
@@ -154,10 +204,5 @@ def show_standing(content: Mapping[str, Any], console: Console) -> None:
         print_line(console, f"Record {number} is for review; the ledger has the questions.")
     for again in content["refutations"]:
         print_line(console, f"Record {again['number']} was run anew on {again['host']}: {again['verdict']}.")
-    print_line(
-        console,
-        f"{content['contest']}: {content['challenges']} challenges, {len(content['records'])} records; frontier "
-        f"{content['frontier'][:8]}; the next challenge is tested at level {content['next_level']:.3g} (error budget "
-        f"{content['error']:g}).",
-    )
+    print_line(console, sentence(content))
     print_line(console, f"Head of the ledger: {content['head']}")

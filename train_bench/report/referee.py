@@ -48,6 +48,20 @@ def show(content: Mapping[str, Any], console: Console) -> None:
     print_line(console, UNKNOWABLE)
 
 
+def for_a_page(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Parts of the page of records."""
+    return {
+        "title": f"{len(content['records'])} record(s)",
+        "good": not content["unread"] and all(claim["shown"] for claim in content["records"]),
+        "answer": sentence(content),
+        "problems": [f"Not read: {reason}" for reason in content["unread"]],
+        "what": "Records",
+        "headings": ("record", *HEADINGS),
+        "rows": [(claim["name"], cells(claim), remarks(claim)) for claim in content["records"]],
+        "notes": [UNKNOWABLE],
+    }
+
+
 def cells(claim: Mapping[str, Any]) -> tuple[str, ...]:
     """Cells of a record's row, without its name."""
     needed = claim["needed"]

@@ -224,7 +224,10 @@ def test_runs_of_a_challenger_that_were_removed_are_not_made_anew(place, ran, re
     ran.sources = ["died_at_once", *ran.sources[1:]]
     said, content = referee("allowed")
     assert ran.count("b_0") == 1
-    assert said.returncode == 2 if content is None else not content["record"]
+    if removed == "b":
+        assert said.returncode == 2 and "has no campaign; --abandon ends the challenge" in said.stderr
+    else:
+        assert not content["record"]
 
 
 @pytest.mark.parametrize(
@@ -437,6 +440,17 @@ def of_folder(change="train.py"):
     Path("entries/alice").mkdir(parents=True)
     Path("entries/alice", change).write_text("faster")
     return "entries/alice"
+
+
+def test_a_page_has_the_challenges_with_their_ends_and_reasons(place, ran):
+    branch("other")
+    referee("allowed")
+    interrupted(ran, 12, "other")
+    typed("referee", "contest.yaml", "--abandon", "--to", "contest.html")
+    page = Path("contest.html").read_text()
+    assert "<h1>Contest minis</h1>" in page and "The ledger verifies." in page
+    assert "RECORD, for review" in page and "ABANDONED" in page and "it was given up" in page
+    assert in_git("rev-parse", "other")[:8] in page and ledger.head(entries()) in page
 
 
 @pytest.mark.parametrize("source", [of_patch, of_folder])

@@ -44,10 +44,13 @@ def test_records_of_a_board_are_one_json_object(board):
 
 def test_a_record_that_cannot_be_read_hides_no_other(board):
     (board / "empty.csv").write_text("")
-    said = typed("referee", str(board / "empty.csv"), str(board / "five.csv"), "--above", "0.256525")
+    page = board / "page.html"
+    paths = (str(board / "empty.csv"), str(board / "five.csv"))
+    said = typed("referee", *paths, "--above", "0.256525", "--to", str(page))
     assert said.returncode == 1
-    assert "Not read:" in said.stdout
-    assert "SHOWN" in said.stdout
+    for text in (said.stdout, page.read_text()):
+        assert "Not read:" in text
+        assert "SHOWN" in text
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,9 @@ Each PATH is one record: a folder of logs (MLLOG, or text with a name and a numb
 or JSON. Several are records of one board in their order, and the time of each is compared with the one before. The exit
 code is 1 if a claim is not shown. Nothing of a record is run.
 
-`referee CONTEST.yaml CHALLENGER` holds a revision of a repository to the frontier of a contest instead: both run in
-turns, and a record is added to its ledger. Without a challenger it verifies the ledger.
+`referee CONTEST.yaml CHALLENGER` holds a revision, a patch or a folder to the frontier of a contest instead: both run
+in turns, and a record is added to its ledger. Without a challenger it verifies the ledger and decides it again from the
+logs; `referee refute CONTEST.yaml NUMBER` runs a record anew.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from train_bench.cli import contest, result_output
+from train_bench.cli import contest, result_output, shared_options
 from train_bench.cli.arguments import Parser
 from train_bench.cli.exit_codes import INVALID, VALID, state
+from train_bench.core import files
 from train_bench.errors import LogError, RequestError
 from train_bench.referee.claim import LEVEL, POWER, Claim, Target, judge_record
 from train_bench.referee.readers import Names, read_record
 from train_bench.report import referee
 from train_bench.report.comparison import distinct_names
+from train_bench.report.page import write
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -31,6 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     if contest.is_meant(arguments):
         return contest.main(arguments)
     options = _parser().parse_args(arguments)
+    shared_options.refuse_no_file(options.to, "records.html")
     target = _target(options)
     names = Names(options.quality, options.time, options.at)
     claims: list[Claim] = []
@@ -51,6 +55,8 @@ def main(arguments: Sequence[str]) -> int:
         "records": [claim.as_json() for claim in claims],
         "unread": unread,
     }
+    if options.to is not None:
+        files.write(options.to, write.referee_page(content))
     result_output.print_result(content, options.json, referee.show)
     code = VALID if not unread and all(claim.shown for claim in claims) else INVALID
     return (
@@ -128,4 +134,5 @@ def _parser() -> argparse.ArgumentParser:
         help="standard deviation of runs, where the board fixes it: a normal test",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    parser.add_argument("--to", type=Path, metavar="FILE", help="also a page")
     return parser

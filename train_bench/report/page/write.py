@@ -28,6 +28,7 @@ from train_bench.errors import RequestError
 from train_bench.judge.tree import Judged
 from train_bench.logs.record import RunRecord
 from train_bench.report import comparison as described
+from train_bench.report import contest, referee
 from train_bench.report.accept import GPU_HEADINGS, HEADINGS, SUMMARY, WORDS, gpu_rows, longer, row
 from train_bench.report.findings import GRADES
 from train_bench.report.page import (
@@ -208,6 +209,12 @@ def write_acceptance(content: Mapping[str, Any], to: Path) -> None:
             policy=_policy(),
         ),
     )
+
+
+def referee_page(content: Mapping[str, Any]) -> str:
+    """The page of records or of a contest, the objects that `referee --json` prints. It has no script."""
+    told = contest.for_a_page(content) if "contest" in content else referee.for_a_page(content)
+    return _rendered("referee.html", **told, policy=_policy())
 
 
 def _rendered(name: str, **values: Any) -> str:
