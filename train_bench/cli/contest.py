@@ -1,4 +1,4 @@
-"""A contest: hold a CHALLENGER to its frontier, or verify its ledger; `referee refute CONTEST` runs a record anew."""
+"""A contest: hold a CHALLENGER to its frontier, or verify its ledger; `referee refute CONTEST` runs a record again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of a contest: the frontier against itself, a challenger against the frontier, and a record anew."""
+"""Runs of a contest: the frontier against itself, a challenger against the frontier, and a record again."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def _measured(contest: Contest, book: Book, frontier: str, host: str, tell: Tell
 
 
 def refute(contest: Contest, book: Book, number: int | None, *, quiet: bool) -> dict[str, Any]:
-    """Run a record anew, against the frontier that it beat, with seeds of its own; spends no error and changes no
+    """Run a record again, against the frontier that it beat, with seeds of its own; spends no error and changes no
     frontier. The object of `referee refute --json`."""
     tell, made = _teller(quiet), ledger.records(book.entries)
     if number is None and made:
@@ -229,7 +229,7 @@ def refute(contest: Contest, book: Book, number: int | None, *, quiet: bool) -> 
         seeds[-1] if seeds else secrets.randbelow(2**31),
     )
     _opened(contest, book)
-    tell(f"record {number} anew: {pair.revisions[1].name} against {pair.revisions[0].name}")
+    tell(f"record {number} again: {pair.revisions[1].name} against {pair.revisions[0].name}")
     found = _run(replace(contest, sessions=1), pair, ALPHA, tell, lambda side, index: None, contest.pairs)
     verdict = HOLDS if found.record else UNDECIDED
     if found.time.verdict == gate.NOT_SLOWER:

@@ -10,7 +10,7 @@ session    the host and day of the runs that follow
 run        before each run: one of the challenger that has no log afterwards counts as failed, and is not repeated
 decided    the end of a challenge
 abandoned  the other end: another challenge was begun, or it was given up
-again      a record that was run anew
+again      a record that was run again
 """
 
 from __future__ import annotations

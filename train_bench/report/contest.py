@@ -71,7 +71,7 @@ def show_refutation(content: Mapping[str, Any], console: Console) -> None:
     word = {"holds": "HOLDS", "refuted": "DOES NOT HOLD"}.get(content["verdict"], "UNDECIDED")
     print_line(
         console,
-        f"{word}: record {content['number']}, run anew with other seeds, {content['runs']} runs, level "
+        f"{word}: record {content['number']}, run again with other seeds, {content['runs']} runs, level "
         f"{content['level']:g}; no error is spent, and the frontier stays.",
     )
     _show_decision(content, console)
@@ -203,6 +203,6 @@ def show_standing(content: Mapping[str, Any], console: Console) -> None:
     for number in content["for_review"]:
         print_line(console, f"Record {number} is for review; the ledger has the questions.")
     for again in content["refutations"]:
-        print_line(console, f"Record {again['number']} was run anew on {again['host']}: {again['verdict']}.")
+        print_line(console, f"Record {again['number']} was run again on {again['host']}: {again['verdict']}.")
     print_line(console, sentence(content))
     print_line(console, f"Head of the ledger: {content['head']}")

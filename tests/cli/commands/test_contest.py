@@ -406,8 +406,9 @@ def test_the_frontier_runs_against_itself_before_the_first_challenge_on_a_host(p
     referee("other")
     assert events()[-3:] == ["aa", "begun", "decided"], "the frontier is another one"
     ran.clear()
+    known = events()
     measured = json.loads(typed("referee", "contest.yaml", "--aa", "--json").stdout)
-    assert not ran and measured["pairs"] == 3
+    assert not ran and measured["pairs"] == 3 and events() == known, "once for a frontier and a host"
     differences = [math.log(one / other) for one, other in zip(FRONTIER, NO_FASTER, strict=True)][:3]
     level, error = measured["level"], statistics.stdev(differences) / 5**0.5
     due = 1 - math.exp(-(stats.t.ppf(1 - level, 4) + stats.t.ppf(0.8, 4)) * error)
@@ -532,20 +533,22 @@ def test_a_record_is_run_anew(place, ran, seconds, verdict, code):
 
 
 def test_pairs_are_spread_over_sessions_of_other_hosts_or_days(place, ran, monkeypatch):
-    Path("contest.yaml").write_text(CONTEST.replace("pairs: 5", "pairs: 3\nsessions: 3"))
+    Path("contest.yaml").write_text(CONTEST.replace("pairs: 5", "pairs: 6\nsessions: 3"))
     where = SimpleNamespace(host="one", day=1)
     monkeypatch.setattr(contest_runs.platform, "node", lambda: where.host)
     monkeypatch.setattr(contest_runs, "now", lambda: datetime(2026, 12, where.day, tzinfo=UTC))
     said, content = referee("allowed")
-    assert (said.returncode, content["sessions"], len(ran)) == (3, [1, 3], 2)
+    assert (said.returncode, content["sessions"], len(ran)) == (3, [1, 3], 4)
     said, _ = referee("allowed")
     assert said.returncode == 2 and "Session 2 of challenge 1 has to be on another host or day" in said.stderr
     where.host = "two"
     assert referee("allowed")[0].returncode == 3
     where.host, where.day = "one", 2
     said, content = referee("allowed")
-    assert content["end"] == "decided" and content["record"], entries()[-1]["reasons"]
-    assert [one["runs"] for one in content["time"]["looks"]] == [3]
+    (look,) = content["time"]["looks"]
+    assert (content["end"], content["time"]["verdict"], look["runs"]) == ("decided", "slower", 3)
+    of_all = statistics.fmean(math.log(one / other) for one, other in zip(FRONTIER, FASTER, strict=True))
+    assert math.log(look["value"]) == pytest.approx(of_all, rel=1e-4), "three sessions of two pairs each"
     assert referee()[1]["problems"] == []
 
 

@@ -6,7 +6,7 @@ code is 1 if a claim is not shown. Nothing of a record is run.
 
 `referee CONTEST.yaml CHALLENGER` holds a revision, a patch or a folder to the frontier of a contest instead: both run
 in turns, and a record is added to its ledger. Without a challenger it verifies the ledger and decides it again from the
-logs; `referee refute CONTEST.yaml NUMBER` runs a record anew.
+logs; `referee refute CONTEST.yaml NUMBER` runs a record again.
 """
 
 from __future__ import annotations
