@@ -101,6 +101,17 @@ def end_left_out(lines):
     chained(lines)
 
 
+def two_sessions_of_one_host_and_day(lines):
+    place = {"event": "session", "number": 1, "host": "one", "day": "2026-12-01"}
+    lines[2:2] = [place | {"session": number} for number in (0, 1)]
+    chained(lines)
+
+
+def again_without_a_record(lines):
+    lines.append({"event": "again", "number": 1})
+    chained(lines)
+
+
 def run_again(lines):
     lines.insert(4, lines[3] | {})
     chained(lines)
@@ -122,6 +133,8 @@ def opened_again(lines):
         (replayed_runs, "has a log of line 5 (log1); its runs were replayed"),
         (decided_twice, "Line 6 is 'decided' of challenge 1, which is not the one that is under way"),
         (end_left_out, "begins a challenge, and challenge 1 has no end"),
+        (two_sessions_of_one_host_and_day, "is a session of challenge 1 on the host and day of another one"),
+        (again_without_a_record, "is of challenge 1, which made no record"),
         (run_again, "Line 5 begins run 0 of the challenger again"),
         (opened_again, "a ledger begins with 'opened', once"),
     ],

@@ -96,7 +96,7 @@ def test_a_session_is_complete_or_not_there_and_fails_by_a_run_of_the_challenger
     ("longer", "asked"),
     [
         ((3.0, 3.1, 2.9), True),
-        ((0.1, 0.2, 0.0), False),
+        ((0.1, 0.11, 0.09), False),
         ((9.0, -8.0, 8.0), False),
         ((-3.0, -3.1, -2.9), False),
     ],
