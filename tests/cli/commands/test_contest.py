@@ -365,7 +365,11 @@ def test_a_record_whose_logs_are_gone_is_not_shown_and_a_challenge_without_one_i
     shutil.rmtree("challenges/2")
     said, standing = referee()
     assert (said.returncode, standing["without_logs"], standing["replayed"]) == (0, [2], [1])
-    shutil.rmtree("challenges/1")
+    shutil.rmtree("challenges")
+    words = CONTEST.replace("benchmark=resnet_mini", "benchmark=./gone")
+    Path("contest.yaml").write_text(words)
+    digest = contest.read(Path("contest.yaml")).digest
+    rewrite(lambda lines: lines[0].update(contest=digest))
     said, standing = referee()
     assert said.returncode == 1 and "does not have its logs; nothing shows it" in standing["problems"][0]
 
