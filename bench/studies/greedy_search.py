@@ -37,7 +37,7 @@ def changes(count: int) -> list[list[str]]:
     for _ in range(count):
         kind = rng.integers(4)
         if kind == 0:
-            drawn.append([f"global_batch_size={rng.choice([128, 192, 224, 288, 320, 512])}"])
+            drawn.append([f"global_batch_size={8 * rng.integers(12, 65)}"])
         elif kind == 1:
             rate = round(3 * 2 ** rng.uniform(-0.7, 0.7), 2)
             drawn.append([f"opt_base_learning_rate={rate}", f"sgd_opt_base_learning_rate={rate}"])
