@@ -415,7 +415,7 @@ def test_no_torch_is_imported_to_carry_a_program_out(place):
     words = ["run", "benchmark=waves", f"command={spelled()}", "output=out", "runs=1"]
     argv = [sys.executable, "-m", "train_bench", *words]
     ran = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=400)
-    assert "\nrun 1 of 1: finished" in ran.stdout, ran.stdout + ran.stderr
+    assert "\nrun 0 (1 of 1): finished" in ran.stdout, ran.stdout + ran.stderr
 
 
 def test_the_name_of_a_benchmark_whose_folder_is_here_is_refused_with_its_path(place, monkeypatch):

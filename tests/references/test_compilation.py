@@ -80,7 +80,7 @@ def test_true_and_false_are_modes_as_well(given: Any, mode: str | None) -> None:
 def test_nothing_compiles_on_the_clock(
     prepared: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, name: str, mode: str
 ) -> None:
-    """Steps, an evaluation with a last batch that is not full, and steps again."""
+    """Steps, an evaluation, and steps again."""
     monkeypatch.setattr(nn.Module, "compile", functools.partialmethod(_compile_without_kernels))
     torch._dynamo.reset()
     config = getattr(configs, name)(

@@ -35,7 +35,8 @@ def test_batches_of_a_set_on_a_device_are_those_of_the_loader(
     prepared: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(resident, "holds_sets", lambda device: True)
-    tasks = [opened(name, prepared(name), f"data.workers={workers}") for workers in ("null", "0")]
+    short = "data.eval_batch_size=7"  # the last batch is not full
+    tasks = [opened(name, prepared(name), short, f"data.workers={workers}") for workers in ("null", "0")]
     kinds = [isinstance(task._train.loading, resident.Resident) for task in tasks]
     assert kinds == [True, False], "a number of processes is honoured"
     steps = 2 + tasks[0].config.train_samples // tasks[0].config.hyperparameters.global_batch_size

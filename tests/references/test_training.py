@@ -30,7 +30,7 @@ class Config:
     """What training asks of a configuration, and how points are loaded."""
 
     hyperparameters: Hyperparameters = field(default_factory=lambda: Hyperparameters(global_batch_size=4))
-    compile: bool = False
+    compile_mode: str | None = None
     warm_up_steps: int = 2
     workers: int | None = 0
     prefetch: int = 2

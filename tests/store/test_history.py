@@ -160,7 +160,7 @@ def test_the_command_tells_the_same_as_table_csv_and_json(store, capsys):
     tell = command("history")
     assert tell([f"benchmark={campaigns.MINI.name}", "--store", str(store)]) == 0
     table = capsys.readouterr().out
-    assert "INCOMPLETE: 4 of 5 runs." in table
+    assert "INCOMPLETE: 4 of 5 runs" in table
     assert "COPY" in table
     assert "torch 2.12 instead of 2.11" in table
     assert tell(["--json", "--store", str(store)]) == 0

@@ -313,7 +313,7 @@ def _count_interrupted(book: Book, pair: revisions.Pair, number: int, tell: Tell
             "challenge."
         )
     for index in revisions.count_as_failed(pair.folder, ledger.CHALLENGER, begun):
-        tell(f"run {index + 1} of the challenger was interrupted; it counts as failed, and is not repeated")
+        tell(f"run {index} of the challenger was interrupted; it counts as failed, and is not repeated")
 
 
 def _begin_session(contest: Contest, book: Book, pair: revisions.Pair, number: int, tell: Tell) -> int:

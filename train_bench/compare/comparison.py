@@ -229,10 +229,9 @@ def refuse_other_tasks(name_a: str, a: Score, name_b: str, b: Score) -> None:
     for what, of_a, of_b in (
         ("benchmark", a.benchmark, b.benchmark),
         ("target", a.target, b.target),
-        # Logs that were cut off at their beginning do not say it; that they have no run to compare is said later.
-        *([("division", a.division, b.division)] if usable(a) and usable(b) else []),
+        ("division", a.division, b.division),
     ):
-        if None not in (of_a, of_b) and of_a != of_b:  # without a whole log it is unknown
+        if None not in (of_a, of_b) and of_a != of_b:  # of logs without a beginning it is unknown
             raise RequestError(
                 f"{name_a} and {name_b} differ in their {what} ({of_a} and {of_b}); times are comparable "
                 f"only at the same {what}."

@@ -203,9 +203,11 @@ def _problems_of_command(asked: Asked) -> Iterator[str]:
 
 def compilation(asked: Asked) -> Iterator[str]:
     """A mode of `benchmark.compile` that is unknown, or that cannot work."""
-    mode = asked.config.compile_mode
-    steps = asked.config.hyperparameters.gradient_accumulation_steps
-    if asked.options.command is not None or mode in (None, "model"):
+    if asked.options.command is not None:
+        return
+    mode = asked.options.benchmark.compile_mode
+    steps = asked.options.benchmark.hyperparameters.gradient_accumulation_steps
+    if mode in (None, "model"):
         return
     if mode not in COMPILE_MODES:
         yield f"benchmark.compile={mode} is unknown; use {', '.join(COMPILE_MODES)}."
