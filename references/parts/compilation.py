@@ -1,7 +1,12 @@
-"""Compilation of networks by torch in the modes of `benchmark.compile`, on the first call, which is in the warm-up."""
+"""Compilation of networks by torch in the modes of `benchmark.compile`, in the warm-up: on the first call, and of CUDA
+graphs on the second, too. What compiles kernels."""
 
 from __future__ import annotations
 
+import functools
+import importlib.util
+import os
+import shutil
 from collections.abc import Iterator
 
 import torch
@@ -51,3 +56,10 @@ def blocks(model: nn.Module) -> Iterator[nn.Module]:
             yield child
         else:
             yield from blocks(child)
+
+
+@functools.cache
+def triton_builds() -> bool:
+    """True if Triton is installed, and a C compiler, with which it builds what starts its kernels."""
+    compilers = (os.environ.get("CC"), shutil.which("gcc"), shutil.which("clang"))
+    return importlib.util.find_spec("triton") is not None and any(compilers)

@@ -101,7 +101,7 @@ def _blocks(sizes: tuple[int, ...], device: torch.device) -> _Blocks:
 
 
 @triton.jit
-def _located(sizes: Any, owners: Any, firsts: Any, BLOCK: tl.constexpr) -> Any:
+def _located(sizes: tl.tensor, owners: tl.tensor, firsts: tl.tensor, BLOCK: tl.constexpr) -> Any:
     """The tensor of this program's block, the places of the block's elements in it, and which of them are there."""
     block = tl.program_id(0).to(tl.int64)
     owner = tl.load(owners + block)
@@ -110,20 +110,20 @@ def _located(sizes: Any, owners: Any, firsts: Any, BLOCK: tl.constexpr) -> Any:
 
 
 @triton.jit
-def _of(addresses: Any, owner: Any, KIND: tl.constexpr, KINDS: tl.constexpr) -> Any:
+def _of(addresses: tl.tensor, owner: tl.tensor, KIND: tl.constexpr, KINDS: tl.constexpr) -> Any:
     """Pointer to a tensor of a row."""
     return tl.load(addresses + owner * KINDS + KIND).to(tl.pointer_type(tl.float32))
 
 
 @triton.jit
 def _direction(
-    first: Any,
-    second: Any,
-    weight: Any,
-    first_correction: Any,
-    second_correction: Any,
-    epsilon: Any,
-    weight_decay: Any,
+    first: tl.tensor,
+    second: tl.tensor,
+    weight: tl.tensor,
+    first_correction: tl.tensor,
+    second_correction: tl.tensor,
+    epsilon: tl.tensor,
+    weight_decay: tl.tensor,
 ) -> Any:
     """LAMB's u."""
     divisor = tl.div_rn(tl.sqrt_rn(second), second_correction) + epsilon
@@ -132,18 +132,18 @@ def _direction(
 
 @triton.jit
 def _lamb_moments(
-    addresses: Any,
-    sizes: Any,
-    owners: Any,
-    firsts: Any,
-    squares: Any,
-    new_first: Any,
-    beta_2: Any,
-    new_second: Any,
-    first_correction: Any,
-    second_correction: Any,
-    epsilon: Any,
-    weight_decay: Any,
+    addresses: tl.tensor,
+    sizes: tl.tensor,
+    owners: tl.tensor,
+    firsts: tl.tensor,
+    squares: tl.tensor,
+    new_first: tl.tensor,
+    beta_2: tl.tensor,
+    new_second: tl.tensor,
+    first_correction: tl.tensor,
+    second_correction: tl.tensor,
+    epsilon: tl.tensor,
+    weight_decay: tl.tensor,
     ADAPTED: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
@@ -168,16 +168,16 @@ def _lamb_moments(
 
 @triton.jit
 def _lamb_update(
-    addresses: Any,
-    sizes: Any,
-    owners: Any,
-    firsts: Any,
-    ratios: Any,
-    negative_rate: Any,
-    first_correction: Any,
-    second_correction: Any,
-    epsilon: Any,
-    weight_decay: Any,
+    addresses: tl.tensor,
+    sizes: tl.tensor,
+    owners: tl.tensor,
+    firsts: tl.tensor,
+    ratios: tl.tensor,
+    negative_rate: tl.tensor,
+    first_correction: tl.tensor,
+    second_correction: tl.tensor,
+    epsilon: tl.tensor,
+    weight_decay: tl.tensor,
     ADAPTED: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
@@ -194,7 +194,14 @@ def _lamb_update(
 
 
 @triton.jit
-def _squares(addresses: Any, sizes: Any, owners: Any, firsts: Any, squares: Any, BLOCK: tl.constexpr) -> None:
+def _squares(
+    addresses: tl.tensor,
+    sizes: tl.tensor,
+    owners: tl.tensor,
+    firsts: tl.tensor,
+    squares: tl.tensor,
+    BLOCK: tl.constexpr,
+) -> None:
     """The sums of the squares of weights and gradients of each block."""
     owner, places, there = _located(sizes, owners, firsts, BLOCK)
     weight = tl.load(_of(addresses, owner, 0, 3) + places, mask=there, other=0.0)
@@ -206,14 +213,14 @@ def _squares(addresses: Any, sizes: Any, owners: Any, firsts: Any, squares: Any,
 
 @triton.jit
 def _lars_update(
-    addresses: Any,
-    sizes: Any,
-    owners: Any,
-    firsts: Any,
-    ratios: Any,
-    negative_rate: Any,
-    momentum: Any,
-    weight_decay: Any,
+    addresses: tl.tensor,
+    sizes: tl.tensor,
+    owners: tl.tensor,
+    firsts: tl.tensor,
+    ratios: tl.tensor,
+    negative_rate: tl.tensor,
+    momentum: tl.tensor,
+    weight_decay: tl.tensor,
     ADAPTED: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
@@ -231,7 +238,7 @@ def _lars_update(
 
 
 @triton.jit
-def _norms(squares: Any, firsts: Any, SUMS: tl.constexpr) -> Any:
+def _norms(squares: tl.tensor, firsts: tl.tensor, SUMS: tl.constexpr) -> Any:
     """The two norms of this program's tensor."""
     tensor = tl.program_id(0)
     end = tl.load(firsts + tensor + 1)
@@ -245,7 +252,7 @@ def _norms(squares: Any, firsts: Any, SUMS: tl.constexpr) -> Any:
 
 
 @triton.jit
-def _lamb_ratios(squares: Any, firsts: Any, ratios: Any, SUMS: tl.constexpr) -> None:
+def _lamb_ratios(squares: tl.tensor, firsts: tl.tensor, ratios: tl.tensor, SUMS: tl.constexpr) -> None:
     """|w| / |u| of each tensor; 1 where one of them is 0."""
     weight, taken = _norms(squares, firsts, SUMS)
     usable = (weight > 0.0) & (taken > 0.0)
@@ -255,7 +262,13 @@ def _lamb_ratios(squares: Any, firsts: Any, ratios: Any, SUMS: tl.constexpr) -> 
 
 @triton.jit
 def _lars_ratios(
-    squares: Any, firsts: Any, ratios: Any, eta: Any, weight_decay: Any, epsilon: Any, SUMS: tl.constexpr
+    squares: tl.tensor,
+    firsts: tl.tensor,
+    ratios: tl.tensor,
+    eta: tl.tensor,
+    weight_decay: tl.tensor,
+    epsilon: tl.tensor,
+    SUMS: tl.constexpr,
 ) -> None:
     """eta |w| / (|g| + weight_decay |w| + epsilon) of each tensor; 1 where one of them is 0."""
     weight, gradient = _norms(squares, firsts, SUMS)

@@ -14,7 +14,9 @@ from typing import Any
 
 import torch
 
+from train_bench.core.sharded_tensors import is_sharded
 from train_bench.errors import UnknownName
+from train_bench.references.parts.compilation import triton_builds
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -105,8 +107,9 @@ def one_pass(model: torch.nn.Module) -> dict[str, bool]:
 
 def kernel_rows(weights: Sequence[torch.Tensor], *states: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
     """For `layerwise_kernels.py`, a row for each of `weights`: itself, its gradient, its tensor of each of `states`.
-    Empty if kernels do not fit: elsewhere than on a GPU, and for other types and layouts than they take."""
-    if not on_gpu(weights):
+    Empty if kernels do not fit: elsewhere than on a GPU, without what compiles them, and for other types and layouts
+    than they take."""
+    if not on_gpu(weights) or not triton_builds() or any(map(is_sharded, weights)):
         return []
     rows = [
         [weight, _laid_out_as(weight, gradient), *state]

@@ -162,7 +162,10 @@ class TrainingTask(ABC, Generic[C, B]):
         self.forward = self._wrapped()
         if self.config.warm_up_steps:
             with self._without_trace():
-                self.warm_up()
+                for _ in range(
+                    2 if self.config.compile_mode == "graphs" else 1
+                ):  # recorded when called again
+                    self.warm_up()
         self.iterations = self.optimizer_steps = 0
         self._first_rate = self._highest_rate = None
         self.last_loss = torch.zeros((), device=parallel.device)
@@ -285,7 +288,9 @@ class TrainingTask(ABC, Generic[C, B]):
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradients of () `loss`, the mean over this rank's micro-batch."""
-        self.last_loss = loss.detach()
+        kept = loss.detach()
+        # The memory of a CUDA graph's output is used again by the next call.
+        self.last_loss = kept.clone() if self.config.compile_mode == "graphs" else kept
         self.parallel.backward(loss / self.microbatches)
 
     def step(self, rate: float | None = None, *, clip_norm: float | None = None) -> Stepped:

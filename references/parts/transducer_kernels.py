@@ -34,7 +34,7 @@ def walk(
 
 
 @triton.jit
-def _log_add(one: Any, other: Any) -> Any:
+def _log_add(one: tl.tensor, other: tl.tensor) -> Any:
     """log(exp(one) + exp(other)); NaN where one of them is."""
     never = float("-inf")
     larger = tl.where(one > other, one, other)
@@ -44,14 +44,14 @@ def _log_add(one: Any, other: Any) -> Any:
 
 @triton.jit(do_not_specialize=["frames", "columns"])
 def _forward(
-    blank: Any,
-    label: Any,
-    frame_counts: Any,
-    label_counts: Any,
-    forward: Any,
-    likelihood: Any,
-    frames: Any,
-    columns: Any,
+    blank: tl.tensor,
+    label: tl.tensor,
+    frame_counts: tl.tensor,
+    label_counts: tl.tensor,
+    forward: tl.tensor,
+    likelihood: tl.tensor,
+    frames: tl.tensor,
+    columns: tl.tensor,
     WIDTH: tl.constexpr,
 ) -> None:
     """Log-probability to come to each node; that to leave the last one by blank is the labels'."""
@@ -81,17 +81,17 @@ def _forward(
 
 @triton.jit(do_not_specialize=["frames", "columns"])
 def _backward(
-    blank: Any,
-    label: Any,
-    frame_counts: Any,
-    label_counts: Any,
-    forward: Any,
-    likelihood: Any,
-    backward: Any,
-    blank_taken: Any,
-    label_taken: Any,
-    frames: Any,
-    columns: Any,
+    blank: tl.tensor,
+    label: tl.tensor,
+    frame_counts: tl.tensor,
+    label_counts: tl.tensor,
+    forward: tl.tensor,
+    likelihood: tl.tensor,
+    backward: tl.tensor,
+    blank_taken: tl.tensor,
+    label_taken: tl.tensor,
+    frames: tl.tensor,
+    columns: tl.tensor,
     WIDTH: tl.constexpr,
 ) -> None:
     """Log-probability to come from each node to the end, and the probability that a path takes each move, which is the

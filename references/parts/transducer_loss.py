@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from train_bench.references.parts.compilation import triton_builds
+
 NEVER = float("-inf")
 
 
@@ -52,7 +54,8 @@ class _TransducerLoss(torch.autograd.Function):
     ) -> Tensor:
         normalizers = logits.logsumexp(dim=-1)
         indices = _label_indices(labels, logits)
-        gradients = (_lattice_of_kernels if logits.is_cuda else lattice)(
+        by_kernels = logits.is_cuda and triton_builds()
+        gradients = (_lattice_of_kernels if by_kernels else lattice)(
             logits[..., blank] - normalizers,
             logits.gather(-1, indices).squeeze(-1) - normalizers,
             frame_counts,

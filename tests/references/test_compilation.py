@@ -16,7 +16,9 @@ from tests.references import configs
 from tests.references.one_rank import OneRank
 from tests.references.tasks import mark
 from train_bench.errors import RequestError
+from train_bench.references.parts import training
 from train_bench.references.parts.compilation import compile_model
+from train_bench.references.resnet.task import Task
 from train_bench.task import COMPILE_MODES
 
 CPU = torch.device("cpu")
@@ -106,3 +108,19 @@ def test_nothing_compiles_on_the_clock(
 def _compile_without_kernels(module: nn.Module, mode: str | None = None) -> None:
     """As `nn.Module.compile`, whose graphs are traced and run as they are."""
     module._compiled_call_impl = torch.compile(module._call_impl, backend="eager")
+
+
+@pytest.mark.parametrize(("given", "times"), [("graphs", 2), ("model", 1)])
+def test_with_graphs_the_warm_up_comes_twice_and_a_loss_has_memory_of_its_own(
+    given: str, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A graph is recorded in the second call, and gives its memory to the next one."""
+    warmed: list[int] = []
+    monkeypatch.setattr(training, "compile_model", lambda *_: None)
+    monkeypatch.setattr(Task, "warm_up", lambda task: warmed.append(1))
+    task = Task(configs.resnet("resnet_mini", f"compile={given}"))
+    task.build(1, OneRank())
+    assert len(warmed) == times
+    loss = torch.ones(1, requires_grad=True).sum()
+    task.backward(loss)
+    assert (task.last_loss.data_ptr() != loss.data_ptr()) == (given == "graphs")
