@@ -23,6 +23,7 @@ from typing import Any
 
 from train_bench.core import files
 from train_bench.errors import LogError
+from train_bench.logs.log import NO_CONTENT
 from train_bench.referee.error_budget import level_of
 
 OPENED, BEGUN, RUN, DECIDED, ABANDONED = "opened", "begun", "run", "decided", "abandoned"
@@ -146,6 +147,8 @@ def problems(entries: Sequence[Entry], contest: str, error: float) -> Iterator[s
                 yield f"Line {line} begins run {run[1]} of the challenger again; it counts once, and as failed."
             begun.add(run)
         for log in map(str, entry.get("logs", ())) if isinstance(entry.get("logs"), list) else ():
+            if log == NO_CONTENT:  # of a run that died before its first line
+                continue
             if log in seen:
                 yield f"Line {line} has a log of line {seen[log]} ({log[:12]}); its runs were replayed."
             seen[log] = line

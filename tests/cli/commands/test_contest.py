@@ -216,6 +216,17 @@ def test_a_challenger_that_dies_in_a_run_has_a_failed_run(place, ran):
     assert ran.count("b_1") == 1
 
 
+def test_a_challenger_all_of_whose_runs_die_makes_no_record_and_the_contest_goes_on(place, ran):
+    branch("other")
+    ran.sources = ["died_at_once"] * 6
+    said, content = referee("allowed")
+    assert content is not None, said.stderr
+    assert content["record"] is False and referee()[1]["problems"] == []
+    ran.sources = ["good"] * 6
+    said, content = referee("other")
+    assert content is not None and content["number"] == 2, said.stderr
+
+
 @pytest.mark.parametrize("removed", ["b", "b/result_0.txt"])
 def test_runs_of_a_challenger_that_were_removed_are_not_made_anew(place, ran, removed):
     interrupted(ran, 4)
