@@ -170,3 +170,12 @@ def test_a_line_that_a_power_failure_cut_off_is_written_anew(path):
     ledger.append(path, entries, ledger.ABANDONED, number=4)
     assert path.read_bytes().startswith(whole) and problems(path) == []
     assert ledger.pending(ledger.read(path)) is None
+
+
+def test_a_last_line_that_lost_its_newline_counts(path):
+    whole = path.read_bytes()
+    entries = ledger.read(path)
+    path.write_bytes(whole.removesuffix(b"\n"))
+    assert ledger.read(path) == entries and problems(path) == []
+    ledger.append(path, entries, ledger.ABANDONED, number=4)
+    assert path.read_bytes().startswith(whole) and problems(path) == []

@@ -45,7 +45,7 @@ def digest(entry: Entry) -> str:
 
 def read(path: Path) -> list[dict[str, Any]]:
     """Entries of a ledger; none where there is no file. The beginning of a line that a power failure cut off does not
-    count. Raises `LogError` for lines that are no entries."""
+    count; a last line that lacks its newline alone does. Raises `LogError` for lines that are no entries."""
     try:
         content = files.read_bytes(path, largest=LARGEST_BYTES)
     except FileNotFoundError:
@@ -54,19 +54,26 @@ def read(path: Path) -> list[dict[str, Any]]:
         raise LogError(f"{path} cannot be read: {error.strerror or error}.") from error
     entries = []
     for number, line in enumerate(content[: _whole(content)].splitlines(), start=1):
-        try:
-            entry = files.parse_json(line)
-        except (ValueError, RecursionError):
-            entry = None
-        if not isinstance(entry, dict) or not isinstance(entry.get("number", 0), int):
+        entry = _parsed(line)
+        if entry is None or not isinstance(entry.get("number", 0), int):
             raise LogError(f"Line {number} of {path} is not an entry of a ledger; it was edited.")
         entries.append(entry)
     return entries
 
 
 def _whole(content: bytes) -> int:
-    """Bytes of the whole lines."""
-    return content.rfind(b"\n") + 1
+    """Bytes of the whole lines, with a last one that lacks its newline alone."""
+    ended = content.rfind(b"\n") + 1
+    return ended if _parsed(content[ended:]) is None else len(content)
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """Object of a line; None where it is none."""
+    try:
+        entry = files.parse_json(line)
+    except (ValueError, RecursionError):
+        return None
+    return entry if isinstance(entry, dict) else None
 
 
 def append(path: Path, entries: Sequence[Entry], event: str, **content: Any) -> list[Entry]:
@@ -74,7 +81,11 @@ def append(path: Path, entries: Sequence[Entry], event: str, **content: Any) -> 
     entry = {"event": event, "previous": head(entries), **content}
     with files.opened_to_append(path) if path.exists() else path.open("xb") as file:
         if path.stat().st_size:
-            file.truncate(_whole(files.read_bytes(path, largest=LARGEST_BYTES)))
+            before = files.read_bytes(path, largest=LARGEST_BYTES)
+            whole = before[: _whole(before)]
+            file.truncate(len(whole))
+            if whole and not whole.endswith(b"\n"):
+                file.write(b"\n")
         file.write(json.dumps(entry, sort_keys=True).encode() + b"\n")
     files.sync_file(path)
     return [*entries, entry]
