@@ -28,7 +28,7 @@ def path(tmp_path):
 
 def begin(place, entries, number, **changes):
     level = ledger.next_level(entries, ERROR)
-    content = {"frontier": ledger.frontier(entries), "challenger": f"f{number}", "level": level}
+    content = {"frontier": ledger.frontier(entries), "challenger": f"f{number}", "level": level, "seed": 1}
     return ledger.append(place, entries, ledger.BEGUN, number=number, **content | changes)
 
 
@@ -108,7 +108,7 @@ def two_sessions_of_one_host_and_day(lines):
 
 
 def again_without_a_record(lines):
-    lines.append({"event": "again", "number": 1})
+    lines.append({"event": "again", "number": 1, "verdict": "holds", "host": "one"})
     chained(lines)
 
 
@@ -157,7 +157,7 @@ def test_the_head_stands_for_all_lines(path):
 
 
 def test_what_is_no_ledger_is_a_sentence(tmp_path):
-    (tmp_path / "ledger.jsonl").write_text("{}\nno\n")
+    (tmp_path / "ledger.jsonl").write_text('{"event": "opened", "contest": "", "frontier": ""}\nno\n')
     with pytest.raises(LogError, match=r"Line 2 of .* is not an entry of a ledger"):
         ledger.read(tmp_path / "ledger.jsonl")
 

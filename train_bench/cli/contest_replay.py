@@ -33,7 +33,7 @@ def replay(contest: Contest, entries: Sequence[ledger.Entry]) -> Replay:
     for entry in entries:
         if entry.get("event") != ledger.DECIDED:
             continue
-        number = int(entry.get("number", 0))
+        number = int(entry["number"])
         folder = folder_of(contest, number)
         if not ab.holds_pair(folder):
             found.without_logs.append(number)
@@ -42,7 +42,10 @@ def replay(contest: Contest, entries: Sequence[ledger.Entry]) -> Replay:
                     f"Challenge {number} made a record, and {folder} does not have its logs; nothing shows it."
                 )
             continue
-        begun = next((one for one in ledger.challenges(entries) if one.get("number") == number), {})
+        begun = next((one for one in ledger.challenges(entries) if one.get("number") == number), None)
+        if begun is None:
+            found.problems.append(f"Challenge {number} was decided, and the ledger has no beginning of it.")
+            continue
         try:
             a, b = (comparing.judge_one(path, None) for path in ab.folders(folder))
             sides = a, b
@@ -72,7 +75,7 @@ def _differences(
         yield f"Challenge {number}: the runs in {folder} were begun with another seed than that of the ledger."
     if decided.get("evidence") != evidence_of(folder):
         yield f"Challenge {number}: plans, systems or attempts in {folder} are not those of the ledger; one was edited."
-    again = challenge.decide(contest, *sides, float(begun.get("level") or 0.0))
+    again = challenge.decide(contest, *sides, begun["level"])
     if list(again.logs) != decided.get("logs"):
         yield f"Challenge {number}: the logs in {folder} are not those of the ledger; one was edited, or is another's."
     elif [list(side) for side in again.minutes] != decided.get("minutes") or again.runs != decided.get(

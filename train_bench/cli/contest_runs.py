@@ -95,7 +95,7 @@ def _row(entries: Sequence[ledger.Entry], begun: ledger.Entry) -> dict[str, Any]
     return {
         "number": number,
         "challenger": str(begun.get("challenger")),
-        "level": float(begun.get("level") or 0.0),
+        "level": begun["level"],
         "end": words.get(str(end.get("event")), "UNDER WAY"),
         "runs": end.get("runs", 0),
         "minutes": end.get("minutes") or [[], []],

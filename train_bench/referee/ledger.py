@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from train_bench.referee.error_budget import level_of
 
 OPENED, BEGUN, RUN, DECIDED, ABANDONED = "opened", "begun", "run", "decided", "abandoned"
 AA, SESSION, AGAIN = "aa", "session", "again"
-LARGEST_BYTES = 2**26
+LARGEST_BYTES, LARGEST_NUMBER = 2**26, 2**53
 NOTHING = "0" * 64
 """The digest before the first line."""
 
@@ -36,6 +37,61 @@ FRONTIER, CHALLENGER = "a", "b"
 """Sides of a challenge, as its folders are named."""
 
 Entry = Mapping[str, Any]
+
+
+def _is(kind: type) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, kind)
+
+
+def _is_list(
+    kind: Callable[[object], bool], least: int = 0, most: float = math.inf
+) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, list) and least <= len(value) <= most and all(map(kind, value))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST_NUMBER
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST_NUMBER
+
+
+def _is_level(value: object) -> bool:
+    return isinstance(value, float) and 0 < value < 1
+
+
+_KINDS: Mapping[str, Callable[[object], bool]] = {
+    **dict.fromkeys(("event", "contest", "frontier", "challenger", "side", "host", "day"), _is(str)),
+    **dict.fromkeys(("number", "index", "session", "seed", "runs"), _is_whole),
+    **dict.fromkeys(("reasons", "questions", "logs"), _is_list(_is(str))),
+    "record": _is(bool),
+    "level": _is_level,
+    "minutes": _is_list(_is_list(_is_number), 2, 2),
+    "differences": _is_list(_is_number, 2),
+    "logarithms": _is_list(_is_list(_is_number, 2), 1),
+}
+"""What an entry has under a name, if it has it."""
+
+_NEEDED: Mapping[str, tuple[str, ...]] = {
+    OPENED: ("contest", "frontier"),
+    AA: ("frontier", "host", "differences", "logarithms"),
+    BEGUN: ("number", "frontier", "challenger", "level", "seed"),
+    SESSION: ("number", "session", "host", "day"),
+    RUN: ("number", "side", "index"),
+    DECIDED: ("number", "record"),
+    ABANDONED: ("number",),
+    AGAIN: ("number", "verdict", "host"),
+}
+
+
+def _flaw(entry: Entry) -> str | None:
+    """What an entry lacks, or has as something else; None of one that can be read."""
+    for name, fits in _KINDS.items():
+        if name in entry and not fits(entry[name]):
+            return f"its {name} is {str(entry[name])[:40]!r}"
+    lacks = [name for name in ("event", *_NEEDED.get(str(entry.get("event")), ())) if name not in entry]
+    return f"it lacks {', '.join(lacks)}" if lacks else None
 
 
 def digest(entry: Entry) -> str:
@@ -55,8 +111,9 @@ def read(path: Path) -> list[dict[str, Any]]:
     entries = []
     for number, line in enumerate(content[: _whole(content)].splitlines(), start=1):
         entry = _parsed(line)
-        if entry is None or not isinstance(entry.get("number", 0), int):
-            raise LogError(f"Line {number} of {path} is not an entry of a ledger; it was edited.")
+        flaw = "it is not a JSON object" if entry is None else _flaw(entry)
+        if entry is None or flaw is not None:
+            raise LogError(f"Line {number} of {path} is not an entry of a ledger; {flaw}.")
         entries.append(entry)
     return entries
 

@@ -368,6 +368,50 @@ def test_a_ledger_is_decided_again_from_the_logs(place, ran, cheat, words):
     assert any(re.search(words, one) for one in standing["problems"]), standing["problems"]
 
 
+@pytest.mark.parametrize(
+    ("event", "name", "value", "words"),
+    [
+        ("begun", "level", None, "it lacks level"),
+        ("begun", "level", 0, "its level is '0'"),
+        ("begun", "level", 1.0, "its level is '1.0'"),
+        ("begun", "level", "x", "its level is 'x'"),
+        ("begun", "seed", None, "it lacks seed"),
+        ("begun", None, None, "Challenge 1 was decided, and the ledger has no beginning of it"),
+        ("decided", "number", None, "it lacks number"),
+        ("decided", "number", 9, "Line 2 begins|which is not the one that is under way"),
+        ("decided", "minutes", "x", "its minutes is 'x'"),
+        ("decided", "minutes", [["x"], [1]], "its minutes is"),
+        ("decided", "logs", 3, "its logs is '3'"),
+        ("decided", "record", 1, "its record is '1'"),
+        ("opened", "frontier", None, "it lacks frontier"),
+        ("opened", None, None, "a ledger begins with 'opened'"),
+        ("opened", "event", [], "its event is"),
+    ],
+)
+@pytest.mark.parametrize("challengers", [(), ("other",)])
+def test_an_edited_ledger_ends_in_a_sentence(place, ran, event, name, value, words, challengers):
+    branch("other")
+    no_faster(ran)
+    referee("allowed")
+
+    def change(lines):
+        line = next(one for one in lines if one["event"] == event)
+        if name is None:
+            lines.remove(line)
+        elif value is None:
+            del line[name]
+        else:
+            line[name] = value
+
+    rewrite(change)
+    said, standing = referee(*challengers)
+    assert said.returncode in (1, 2) and "Traceback" not in said.stderr
+    told = said.stderr + "\n".join(standing["problems"] if standing else [])
+    if not challengers:
+        assert re.search(words, told), told
+    assert told.strip()
+
+
 def test_a_record_whose_logs_are_gone_is_not_shown_and_a_challenge_without_one_is_named(place, ran):
     branch("other")
     referee("allowed")
