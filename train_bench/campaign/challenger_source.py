@@ -17,9 +17,10 @@ PASSED_OVER = (".git", "__pycache__")
 """Folders of a source that are no part of it."""
 
 
-def commit_of(top: Path, place: Path, name: str, frontier: str) -> str:
-    """Commit of a challenger of the contest in `place`. Raises `RequestError` for what is no source."""
-    path, revision = Path(name), git.commit(top, name)
+def commit_of(top: Path, place: Path, name: str, frontier: str, here: Path) -> str:
+    """Commit of a challenger of the contest in `place`; `here` is where a path begins. Raises `RequestError` for what
+    is no source."""
+    path, revision = here / name, git.commit(top, name)
     if revision is not None and path.exists() and not name.startswith((".", "/")):
         raise RequestError(
             f"{name} is a revision and a file or folder; write ./{name} for the latter, or commit {revision[0][:8]}."

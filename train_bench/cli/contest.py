@@ -14,6 +14,7 @@ from train_bench.cli.contest_replay import replay
 from train_bench.cli.contest_runs import Book
 from train_bench.cli.exit_codes import CANNOT_TELL, INVALID, VALID, state
 from train_bench.core import files
+from train_bench.errors import RequestError
 from train_bench.referee import contest as contests
 from train_bench.referee import ledger
 from train_bench.referee.contest import Contest
@@ -40,12 +41,17 @@ def main(arguments: Sequence[str]) -> int:
     quiet = options.json
     if options.challenger is None and not options.abandon and not options.aa:
         return _verify(contest, options)
+    if options.to is not None and (options.challenger is not None or options.aa):
+        raise RequestError(
+            "--to writes a page of a ledger that is verified; give it without a challenger and without --aa."
+        )
+    here = Path.cwd()
     with _held(contest):
         book = Book(contest)
         if options.abandon:
             book.abandon("it was given up")
         if options.challenger is not None:
-            content = contest_runs.challenge(contest, book, options.challenger, quiet=quiet)
+            content = contest_runs.challenge(contest, book, options.challenger, here, quiet=quiet)
             content["standing"] = contest_runs.standing(contest, book.entries)
             result_output.print_result(content, quiet, report.show_challenge)
             if content["end"] is None:

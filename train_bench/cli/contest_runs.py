@@ -104,12 +104,12 @@ def _row(entries: Sequence[ledger.Entry], begun: ledger.Entry) -> dict[str, Any]
     }
 
 
-def challenge(contest: Contest, book: Book, name: str, *, quiet: bool) -> dict[str, Any]:
-    """Hold a challenger to the frontier; the object of `referee CONTEST CHALLENGER --json`, but for the standing. Its
-    `end` is None where further sessions are due."""
+def challenge(contest: Contest, book: Book, name: str, here: Path, *, quiet: bool) -> dict[str, Any]:
+    """Hold a challenger, whose path begins `here`, to the frontier; the object of `referee CONTEST CHALLENGER --json`,
+    but for the standing. Its `end` is None where further sessions are due."""
     tell, top = _teller(quiet), _opened(contest, book)
     frontier = ledger.frontier(book.entries)
-    commit = challenger_source.commit_of(top, contest.folder, name, frontier)
+    commit = challenger_source.commit_of(top, contest.folder, name, frontier, here)
     pending = ledger.pending(book.entries)
     goes_on = pending is not None and pending.get("challenger") == commit
     if pending is not None and goes_on:

@@ -526,6 +526,25 @@ def test_a_patch_or_a_folder_is_a_challenger_and_the_same_one_again(place, ran, 
     assert ledger.frontier(entries()) == content["challenger"]
 
 
+@pytest.mark.parametrize("source", [of_patch, of_folder])
+def test_a_source_is_looked_for_where_the_user_stands(place, ran, monkeypatch, source):
+    source()
+    Path("mine").mkdir()
+    shutil.move("alice.patch" if source is of_patch else "entries", "mine")
+    monkeypatch.chdir("mine")
+    name = "alice.patch" if source is of_patch else "./entries/alice"
+    said = typed("referee", "../contest.yaml", name, "--json")
+    assert said.returncode == 0, said.stderr
+    assert in_git("show", f"{json.loads(said.stdout)['challenger']}:train.py") == "faster"
+
+
+@pytest.mark.parametrize("words", [("allowed",), ("--aa",)])
+def test_a_page_of_what_is_not_verified_is_refused(place, ran, words):
+    said = typed("referee", "contest.yaml", *words, "--to", "contest.html")
+    assert said.returncode == 2 and "--to writes a page of a ledger that is verified" in said.stderr
+    assert not ran and not Path("contest.html").exists()
+
+
 def linked(_change):
     Path("train.py").unlink()
     Path("train.py").symlink_to("/etc/passwd")
