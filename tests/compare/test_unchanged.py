@@ -81,6 +81,23 @@ def test_runs_that_diverged_alike_are_equal():
     assert against_one("A", diverged, "B", diverged).verdict == "unchanged"
 
 
+def test_pairs_without_an_evaluation_tell_nothing():
+    a, b = entry([], [0.2, 0.6]), entry([], [0.2, 0.6], seeds=[1, 9])
+    found = against_one("A", a, "B", b)
+    assert (found.verdict, found.pairs, found.evaluations) == ("cannot_tell", 1, 0)
+    assert "no run of one seed has an evaluation" in unchanged_sentence(found.as_json(), "B")
+
+
+def test_an_evaluation_without_a_position_is_at_another_one():
+    b = entry([0.1, 0.5])
+    b.records[0].evaluations = (
+        Evaluated(position=None, value=0.1, time_ms=1, line=1),
+        *b.records[0].evaluations[1:],
+    )
+    found = against_one("A", BASE, "B", b)
+    assert (found.verdict, found.where) == ("changed", "evaluation 1 is at 1 and no place (seed 1)")
+
+
 def test_other_tasks_are_refused():
     with pytest.raises(RequestError, match="differ in their benchmark"):
         against_one("A", BASE, "B", entry([0.1], benchmark="rnnt_mini"))

@@ -48,8 +48,8 @@ def against_one(name_a: str, a: Judgement, name_b: str, b: Judgement) -> Unchang
     where = next((text for one, other in pairs for text in _differences(one, other)), None)
     if False in moving:
         where = f"no quality of {'AB'[moving.index(False)]} moves from one evaluation to the next; nothing is trained"
-    verdict = CHANGED if where is not None else UNCHANGED if pairs and moving[1] else CANNOT_TELL
     evaluations = sum(len(record.evaluations) for _, record in pairs)
+    verdict = CHANGED if where is not None else UNCHANGED if evaluations and moving[1] else CANNOT_TELL
     return Unchanged(
         a=name_a, b=name_b, verdict=verdict, pairs=len(pairs), evaluations=evaluations, where=where
     )
@@ -70,11 +70,15 @@ def _differences(a: RunRecord, b: RunRecord) -> Iterator[str]:
             yield f"{name} is {one} and {other} (seed {a.seed})"
     for number, (one, other) in enumerate(zip(a.evaluations, b.evaluations, strict=False), start=1):
         if one.position != other.position:
-            yield f"evaluation {number} is at {one.position:g} and {other.position:g} (seed {a.seed})"
+            yield f"evaluation {number} is at {_place(one.position)} and {_place(other.position)} (seed {a.seed})"
         if _quality(one.value) != _quality(other.value):
             yield f"evaluation {number} found {_quality(one.value)} and {_quality(other.value)} (seed {a.seed})"
     if len(a.evaluations) != len(b.evaluations):
         yield f"there are {len(a.evaluations)} and {len(b.evaluations)} evaluations (seed {a.seed})"
+
+
+def _place(position: float | None) -> str:
+    return "no place" if position is None else f"{position:g}"
 
 
 def _quality(value: Any) -> str:

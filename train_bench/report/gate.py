@@ -181,6 +181,8 @@ def unchanged_sentence(gate: Mapping[str, Any], b: str, a: str = "A") -> str:
         )
     if not gate["pairs"]:
         return f"Undecided whether {b} trains as {a} does: no two runs have one seed. Give both seed=1."
+    if not gate["evaluations"]:
+        return f"Undecided whether {b} trains as {a} does: no run of one seed has an evaluation. Train for longer."
     return f"Undecided whether {b} trains as {a} does: no run has two evaluations. Train for longer."
 
 
