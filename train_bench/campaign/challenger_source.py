@@ -14,7 +14,10 @@ LARGEST_BYTES, MOST_FILES = 2**26, 10_000
 """Largest source, and most files of a folder."""
 
 PASSED_OVER = (".git", "__pycache__")
-"""Folders of a source that are no part of it."""
+"""Names of folders and files of a source that are no part of it."""
+
+SUBJECT = "challenger"
+"""Of the commit of a source; without its name, so that a renamed source is the same commit."""
 
 
 def commit_of(top: Path, place: Path, name: str, frontier: str, here: Path) -> str:
@@ -31,13 +34,12 @@ def commit_of(top: Path, place: Path, name: str, frontier: str, here: Path) -> s
         raise RequestError(
             f"There is no revision {name} in {top}, and no patch or folder; give a branch, a tag, a commit or a path."
         )
-    subject = f"challenger {path.name}"
     if path.is_dir():
         found = {(place / one).relative_to(top).as_posix(): path / one for one in _files(path)}
-        return git.commit_of_files(top, frontier, found, subject)
+        return git.commit_of_files(top, frontier, found, SUBJECT)
     if path.stat().st_size > LARGEST_BYTES:
         raise RequestError(f"{path} has {path.stat().st_size} bytes; a patch has at most {LARGEST_BYTES}.")
-    return git.commit_of_patch(top, frontier, path, subject)
+    return git.commit_of_patch(top, frontier, path, SUBJECT)
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -45,7 +47,7 @@ def _files(folder: Path) -> Iterator[Path]:
     count = size = 0
     for here, below, names in os.walk(folder):
         below[:] = sorted(set(below) - set(PASSED_OVER))
-        for path in (Path(here, name) for name in (*below, *sorted(names))):
+        for path in (Path(here, name) for name in (*below, *sorted(set(names) - set(PASSED_OVER)))):
             if path.is_symlink() or not (path.is_file() or path.is_dir()):
                 raise RequestError(f"{path} is a link or no file; a challenger has files alone.")
             if path.is_dir():

@@ -184,12 +184,16 @@ def commit_of_patch(root: Path, base: str, patch: Path, subject: str) -> str:
 
 
 def commit_of_files(root: Path, base: str, found: Mapping[str, Path], subject: str) -> str:
-    """Commit on `base` with these files, by their path in the repository; all others stay."""
+    """Commit on `base` with these files, by their path in the repository; all others stay. Raises `RequestError` for a
+    path that no file can have there."""
     with _scratch_index(root, base) as index:
         for name, path in found.items():
             blob = _git(root, "hash-object", "-w", "--no-filters", "--", str(path.absolute()))
             mode = "100755" if os.access(path, os.X_OK) else "100644"
-            _git(root, "update-index", "--add", "--cacheinfo", f"{mode},{blob},{name}", env=index)
+            try:
+                _git(root, "update-index", "--add", "--cacheinfo", f"{mode},{blob},{name}", env=index)
+            except subprocess.SubprocessError as error:
+                raise RequestError(f"{path} cannot be {name} of {base[:8]}: {_said(error)}.") from error
         return _committed(root, base, subject, index)
 
 

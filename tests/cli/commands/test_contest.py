@@ -502,6 +502,13 @@ def of_folder(change="train.py"):
     return "entries/alice"
 
 
+def of_another_checkout(change="train.py"):
+    """A folder that is a worktree or a submodule: its `.git` is a file."""
+    name = of_folder(change)
+    Path(name, ".git").write_text("gitdir: elsewhere\n")
+    return name
+
+
 def test_a_page_has_the_challenges_with_their_ends_and_reasons(place, ran):
     branch("other")
     referee("allowed")
@@ -513,7 +520,7 @@ def test_a_page_has_the_challenges_with_their_ends_and_reasons(place, ran):
     assert in_git("rev-parse", "other")[:8] in page and ledger.head(entries()) in page
 
 
-@pytest.mark.parametrize("source", [of_patch, of_folder])
+@pytest.mark.parametrize("source", [of_patch, of_folder, of_another_checkout])
 def test_a_patch_or_a_folder_is_a_challenger_and_the_same_one_again(place, ran, source):
     name = source()
     interrupted(ran, 4, name)
@@ -545,6 +552,15 @@ def test_a_page_of_what_is_not_verified_is_refused(place, ran, words):
     assert not ran and not Path("contest.html").exists()
 
 
+@pytest.mark.parametrize("source", [of_patch, of_folder])
+def test_a_source_that_was_renamed_is_the_same_challenger(place, ran, source):
+    name = Path(source())
+    interrupted(ran, 4, str(name))
+    said, content = referee(str(name.rename(name.with_name("bob"))))
+    assert content is not None and content["record"], said.stderr
+    assert events() == ["opened", "begun", "decided"]
+
+
 def linked(_change):
     Path("train.py").unlink()
     Path("train.py").symlink_to("/etc/passwd")
@@ -557,6 +573,12 @@ def linked(_change):
 def linked_in_a_folder(_change):
     of_folder()
     Path("entries/alice/data").symlink_to("/etc/passwd")
+    return "entries/alice"
+
+
+def folder_for_a_file(_change):
+    Path("entries/alice/train.py").mkdir(parents=True)
+    Path("entries/alice/train.py/x").write_text("faster")
     return "entries/alice"
 
 
@@ -578,6 +600,7 @@ def no_patch(_change):
         (linked, "has links or submodules: train.py"),
         (linked_in_a_folder, "is a link or no file"),
         (two_meanings, "is a revision and a file or folder; write ./allowed"),
+        (folder_for_a_file, "entries/alice/train.py/x cannot be train.py/x of"),
         (no_patch, "no.patch does not apply to"),
         (lambda _change: "nowhere", "There is no revision nowhere in .*, and no patch or folder"),
     ],
