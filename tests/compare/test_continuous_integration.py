@@ -85,6 +85,19 @@ def steps_of(job):
     return steps, workflow["env"] | VARIABLES
 
 
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [(0, ""), (1, "does not train bit by bit"), (2, "is not known"), (3, "is not known")],
+)
+def test_the_step_for_arithmetic_says_what_its_gate_found(tmp_path, monkeypatch, code, said):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    steps, _ = steps_of("pull_request")
+    ran = shell(f"train-bench() {{ return {code}; }}\n{steps['Arithmetic']}")
+    assert ran.returncode == 0 and said in ran.stdout, ran.stdout + ran.stderr
+    assert bool(ran.stdout) is bool(code)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(("slowdown", "code"), [(1.15, 1), (1.0, 0)])
 def test_the_requests_of_github_and_gitlab_fail_for_a_planted_slow_down_of_15_percent(
