@@ -84,6 +84,43 @@ def test_runs_alternate_in_worktrees_of_their_revisions_until_it_is_decided(repo
     assert worktrees() == 1 and not (tmp_path / "out" / "source" / "a").exists()
 
 
+def written(folder):
+    (folder / "here").mkdir(parents=True, exist_ok=True)
+    (folder / "here" / "train.py").write_text("cheat")
+    (folder / "here" / "state").touch()
+
+
+def linked(folder):
+    written(folder.with_name(f"{folder.name}_elsewhere"))
+    if not folder.exists():
+        folder.symlink_to(f"{folder.name}_elsewhere", target_is_directory=True)
+
+
+def a_file(folder):
+    if not folder.exists():
+        folder.touch()
+
+
+@pytest.mark.parametrize("way", [written, linked, a_file])
+def test_a_side_that_is_not_trusted_leaves_nothing_in_the_worktree_of_a_later_run(
+    repository, ran, tmp_path, way
+):
+    seen = []
+
+    def at(_index):
+        side, _, text, _, cwd = ran[-1]
+        seen.append((side, text, in_git("-C", str(cwd), "status", "--porcelain", "--ignored"), worktrees()))
+        if side == "b":
+            for other in "ab":
+                way(tmp_path / "out" / "source" / other)
+
+    ran.at = at
+    revisions.alternate(pair(tmp_path / "out", pairs=3), silent, lambda: False, may_fail="b")
+    a, b = ("a", "before", "", 2), ("b", "after", "", 2)
+    assert seen == [a, b, b, a, a, b]
+    assert worktrees() == 1
+
+
 def test_the_first_run_of_a_side_begins_its_campaign_and_the_others_continue_it(repository, ran, tmp_path):
     revisions.alternate(pair(tmp_path / "out", "benchmark=waves", pairs=3), silent, lambda: False)
     typed = [launch.argv[launch.argv.index("run") + 1 :] for side, *_, launch, _ in ran if side == "a"]

@@ -147,16 +147,23 @@ def alternate(
 
     The worktrees are removed at the end, however it comes. Runs that an earlier call finished stay. `began` is called
     before each run; one of the side that `may_fail` whose processes die is a failed run like any other, and ends
-    nothing.
+    nothing. Such a side is not trusted: each run, of either side, has a new worktree, which is the only one meanwhile,
+    so that no run changes the source of another or keeps a state there.
     """
     _begin(pair)
     try:
-        with _checked_out(pair) as places:
+        with ExitStack() as kept:
+            places = {}
+            if may_fail is None:
+                places = {side: kept.enter_context(_checked_out(pair, side)) for side in ab.SIDES}
             for index in range(pair.pairs if upto is None else upto):
-                sides = list(zip(ab.SIDES, pair.revisions, places, strict=True))
-                for side, revision, place in sides if index % 2 == 0 else reversed(sides):
-                    if not (pair.folder / side / f"result_{index}.txt").exists():
-                        say(f"{side}: run {index} ({index + 1} of at most {pair.pairs}), {revision.name}")
+                sides = list(zip(ab.SIDES, pair.revisions, strict=True))
+                for side, revision in sides if index % 2 == 0 else reversed(sides):
+                    if (pair.folder / side / f"result_{index}.txt").exists():
+                        continue
+                    say(f"{side}: run {index} ({index + 1} of at most {pair.pairs}), {revision.name}")
+                    with ExitStack() as worktree:
+                        place = places.get(side) or worktree.enter_context(_checked_out(pair, side))
                         began(side, index)
                         _run(pair, side, place, index, may_fail=side == may_fail)
                 if decided():
@@ -181,20 +188,17 @@ def _begin(pair: Pair) -> None:
 
 
 @contextmanager
-def _checked_out(pair: Pair) -> Iterator[list[Path]]:
-    """The place of each side in a worktree of its own."""
-    with ExitStack() as worktrees:
-        places = []
-        for side, revision in zip(ab.SIDES, pair.revisions, strict=True):
-            source = pair.folder / "source" / side
-            worktrees.enter_context(git.worktree(pair.top, revision.commit, source))
-            place = source / pair.place
-            if not place.is_dir():
-                raise RequestError(
-                    f"{revision.name} has no folder {pair.place}; begin in one that both revisions have."
-                )
-            places.append(place)
-        yield places
+def _checked_out(pair: Pair, side: str) -> Iterator[Path]:
+    """The place of a side in a worktree of its own."""
+    revision = pair.revisions[ab.SIDES.index(side)]
+    source = pair.folder / "source" / side
+    with git.worktree(pair.top, revision.commit, source):
+        place = source / pair.place
+        if not place.is_dir():
+            raise RequestError(
+                f"{revision.name} has no folder {pair.place}; begin in one that both revisions have."
+            )
+        yield place
 
 
 def count_as_failed(folder: Path, side: str, indices: Sequence[int]) -> list[int]:

@@ -136,17 +136,19 @@ def changed(root: Path, before: str, after: str) -> list[str]:
 
 @contextlib.contextmanager
 def worktree(root: Path, commit: str, folder: Path) -> Iterator[None]:
-    """A checkout of a commit in `folder`, without a branch, that is removed at the end. One that a killed process left
-    there is replaced. Raises `RequestError` where git refuses it."""
+    """A checkout of a commit in `folder`, without a branch, that is removed at the end. What lies there, such as one
+    that a killed process left, is replaced. Raises `RequestError` where git refuses it."""
 
     def remove() -> None:
+        if folder.is_symlink() or folder.is_file():
+            folder.unlink()
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             _git(root, "worktree", "remove", "--force", str(folder), timeout=None)
         shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             _git(root, "worktree", "prune")
 
-    if folder.exists():
+    if os.path.lexists(folder):
         remove()
     try:
         try:
