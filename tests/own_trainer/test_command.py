@@ -118,3 +118,26 @@ def test_the_sentence_of_a_refusal_is_whole_and_other_last_words_are_an_excerpt(
     for error, whole in (("train_bench.errors.RequestError", True), ("ValueError", False)):
         (tmp_path / "rank_0.stderr").write_text(f"Traceback\n{error}: {'word ' * 100}end\n")
         assert command._last_words(job, place).endswith("end") == whole
+
+
+HIDES = """
+import subprocess, sys
+if len(sys.argv) > 2:
+    subprocess.Popen([sys.executable, "-S", *sys.argv[:-1]], env={}, start_new_session=True)
+import os, time
+with open(sys.argv[1], "a") as file:
+    file.write(f"{os.getpid()}\\n")
+for _ in range(1500):
+    if len(sys.argv) == 4 and len(open(sys.argv[1]).readlines()) == 3:
+        break
+    time.sleep(0.04)
+"""
+
+
+def test_a_process_without_variables_in_a_session_of_its_own_does_not_outlive_its_program(watched, tmp_path):
+    script, told = tmp_path / "hides.py", tmp_path / "told"
+    script.write_text(HIDES)
+    watched(f"{sys.executable} -S {script} {told} one other")
+    began = [int(number) for number in told.read_text().split()]
+    assert len(began) == 3, "the program, and one behind another"
+    assert not [number for number in began if Path("/proc", str(number)).exists()]

@@ -56,6 +56,9 @@ FIRST_BEAT_SECONDS = 0.1
 GRACE_SECONDS = 5.0
 """Time that a program may take to end after its signal; less than whoever signals this process waits."""
 
+REAP_SECONDS = 0.01
+"""Period of looking for processes of a program that has ended."""
+
 DATA_BEFORE_RUN_START = "data_before_run_start"
 """The key under which a log says so; see `data_watch.Opened`."""
 
@@ -330,10 +333,20 @@ def _adopt_orphans() -> None:
 
 
 def _reap() -> None:
-    """Take the exit of every ended process of the program; one that still runs is left."""
+    """Take the exit of every process of the program, and kill those that still run: this process is the parent of all
+    that outlive theirs, and has no other children (Linux). One that cannot be killed in time is left."""
+    until = time.monotonic() + GRACE_SECONDS
     with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+        while True:
+            if os.waitpid(-1, os.WNOHANG)[0]:
+                continue
+            running = leftovers.children()
+            if running is None or time.monotonic() > until:
+                return
+            for number in running:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(number, signal.SIGKILL)
+            time.sleep(REAP_SECONDS)
 
 
 def _watch(process: subprocess.Popen[bytes], look: Callable[[], None], seen: observation.Observation) -> bool:

@@ -37,3 +37,15 @@ def _found(wanted: bytes) -> Iterator[int]:
                 continue
             if any(variable.startswith(wanted) for variable in variables):
                 yield int(folder.name)
+
+
+def children() -> list[int] | None:
+    """Children of this process; None where the system does not list them."""
+    tasks = list(PROC.glob("self/task/*/children"))
+    if not tasks:
+        return None
+    found: list[int] = []
+    for task in tasks:
+        with contextlib.suppress(OSError):  # the thread has ended
+            found += [int(number) for number in task.read_text().split()]
+    return found
