@@ -210,6 +210,27 @@ def test_an_evaluator_that_changes_is_noted(secret, tmp_path):
     assert first["handed"] == second["handed"]
 
 
+@pytest.mark.parametrize("name", ["numpy.py", "numpy/__init__.py", "numpy.abi3.so", "torch.pyc"])
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_module_that_a_program_puts_before_those_of_the_evaluator_is_noted(
+    secret, tmp_path, monkeypatch, name, stays
+):
+    Path("mine.py").write_text("")
+    monkeypatch.setenv("PYTHONPATH", ".")
+    one = evaluator(secret, tmp_path)
+    Path("answers.json").write_text('{"answers": []}')
+    one.evaluate("answers.json")
+    planted = secret.parent / name
+    planted.parent.mkdir(exist_ok=True)
+    planted.write_text("")
+    if not stays:
+        monkeypatch.setattr(one, "_metrics", lambda copy: planted.unlink())
+    one.evaluate("answers.json")
+    first, second = one.as_json()["evaluations"]
+    assert "changed" not in first and second["changed"] == [str(planted)]
+    assert set(one.as_json()["files"]) == {str(secret / "labels.json"), str(secret / "evaluate.py")}
+
+
 @pytest.mark.parametrize(
     ("printed", "sentence"),
     [

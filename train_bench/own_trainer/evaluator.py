@@ -29,6 +29,9 @@ from train_bench.own_trainer import hidden
 MOST_FILES = 10_000
 LONGEST_WORDS = 200
 
+MODULES = ("*.py", "*.pyc", "*.so", "*/__init__.py", "*/__init__.pyc", "*/__init__.*so")
+"""Files of a folder that an import finds by a name without dots."""
+
 OF_A_REFERENCE = (sys.executable, "-P", "-m", "train_bench.run.reference_evaluation")
 """Evaluation of a reference: with a file of weights it prints their metrics, without one the files of its set."""
 
@@ -60,6 +63,7 @@ class Evaluator:
             watched = [*self.named, *sorted(Path(code).rglob("*.py"))]
         self._watched = watched
         self._digests = digests(watched)
+        self._modules = modules_first(Path(command.cwd))
         self._inodes = {_inode(path.stat()) for path in _regular(self.named)}
         self.evaluations: list[dict[str, Any]] = []
         shutil.rmtree(place, ignore_errors=True)
@@ -74,6 +78,7 @@ class Evaluator:
     def evaluate(self, handed: str) -> dict[str, float]:
         """Metrics of a file that the trainer has written. Raises `LaunchError` where it, or the evaluator, is none."""
         copy, digest, size = self._copied(Path(handed))
+        changed = self._changed()
         began = time.monotonic()
         try:
             metrics = self._metrics(copy)
@@ -81,12 +86,18 @@ class Evaluator:
             copy.unlink(missing_ok=True)
         seconds = time.monotonic() - began
         found = {"metrics": metrics, "handed": digest, "bytes": size, "seconds": round(seconds, 3)}
-        if (now := digests(self._watched)) != self._digests:
-            found["changed"] = sorted(
-                name for name in {*now, *self._digests} if now.get(name) != self._digests.get(name)
-            )
+        if changed := changed | self._changed():
+            found["changed"] = sorted(changed)
         self.evaluations.append(found)
         return metrics
+
+    def _changed(self) -> set[str]:
+        """Files of the evaluator, and modules that it would import first, that are not what they were."""
+        before, now = (
+            self._digests | self._modules,
+            digests(self._watched) | modules_first(Path(self._command.cwd)),
+        )
+        return {name for name in {*now, *before} if now.get(name) != before.get(name)}
 
     def stop(self) -> None:
         """End an evaluation that is under way, and remove the copies."""
@@ -182,6 +193,18 @@ def digests(paths: list[Path]) -> dict[str, str]:
     for path in _regular(paths):
         with contextlib.suppress(OSError):
             found[str(path)] = files.digest(path)
+    return found
+
+
+def modules_first(cwd: Path) -> dict[str, str]:
+    """The sha256 of each module and package that `PYTHONPATH` puts before those that are installed, by its path: a
+    program may write a `numpy.py` there."""
+    listed = os.environ.get("PYTHONPATH", "")
+    found = {}
+    for entry in listed.split(os.pathsep) if listed else ():
+        for path in (path for pattern in MODULES for path in (cwd / entry).glob(pattern)):
+            with contextlib.suppress(OSError):
+                found[str(path)] = files.digest(path)
     return found
 
 
