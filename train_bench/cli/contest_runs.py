@@ -194,7 +194,8 @@ def _measured(contest: Contest, book: Book, frontier: str, host: str, tell: Tell
     if len(logs[0]) < LEAST_RUNS or not all(logs):
         raise RequestError(
             f"{len(logs[0])} of {contest.aa_pairs} pairs of the frontier reach the target on this host, and at least "
-            f"{LEAST_RUNS} are needed; `train-bench judge {folder}` says why. No error was spent."
+            f"{LEAST_RUNS} are needed; `train-bench judge {folder}` says why. No error was spent. Remove {folder} to "
+            "run them again."
         )
     book.add(
         ledger.AA,

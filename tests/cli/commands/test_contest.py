@@ -485,6 +485,11 @@ def test_a_frontier_that_misses_the_target_against_itself_spends_nothing(place, 
     said, _ = referee("allowed")
     assert said.returncode == 2 and "0 of 3 pairs of the frontier reach the target" in said.stderr
     assert ledger.challenges(entries()) == []
+    (folder,) = Path("challenges").iterdir()
+    assert f"Remove {folder.resolve()} to run them again." in said.stderr
+    shutil.rmtree(folder)
+    ran.of_frontier = ["good"] * 6
+    assert referee("allowed")[0].returncode == 0
 
 
 def of_patch(change="train.py"):
