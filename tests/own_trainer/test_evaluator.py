@@ -161,7 +161,11 @@ def test_the_evaluation_of_a_reference_measures_weights_that_are_handed_over(pla
     [
         ("answers.csv", "answers.csv", None),
         (numpy.arange(3), "handed_over.npy", numpy.load),
-        ({"w": numpy.ones((2, 3)).T, "b": 0.5}, "handed_over.safetensors", load_file),
+        (
+            {"w": numpy.arange(6.0).reshape(2, 3).T, "s": numpy.arange(6)[::2], "b": 0.5},
+            "handed_over.safetensors",
+            load_file,
+        ),
     ],
 )
 def test_arrays_are_handed_over_as_a_file(tmp_path, monkeypatch, handed, name, read):

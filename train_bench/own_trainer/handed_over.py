@@ -28,7 +28,7 @@ def file_of(handed: Any) -> Path:
             alone = {name: value.detach().cpu().clone().contiguous() for name, value in handed.items()}
             tensors.save_file(alone, path)
         else:
-            save_file({name: np.asarray(value) for name, value in handed.items()}, path)
+            save_file({name: np.asarray(value, order="C") for name, value in handed.items()}, path)
         return path
     path = path.with_suffix(".npy")
     np.save(path, np.asarray(handed.detach().cpu() if hasattr(handed, "detach") else handed))
