@@ -9,6 +9,7 @@ import hmac
 import http.client
 import json
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -35,6 +36,9 @@ FROM_OTHERS = (
 )
 """Files of the others that host 0 reads: their ranks, how their part of a run has ended, and their energy."""
 
+LATE = ("ranks/run_*/launcher_*.stderr", "power/*/*.txt")
+"""Files of the others that may arrive when the campaign of host 0 has ended, and has sent its lines."""
+
 PERIOD_SECONDS = 0.25
 ANSWER_SECONDS = 10.0
 ATTEMPTS_TO_LEAVE = 3
@@ -43,7 +47,7 @@ LEAVE_SECONDS = 20.0
 
 
 class FirstHost:
-    """Serves the folder of host 0, until the `others` have left."""
+    """Serves the folder of host 0, until the `others` have left; what came last from them is printed as lines then."""
 
     def __init__(self, folder: Path, token: bytes, port: int, *, others: int) -> None:
         self._folder, self._token, self._others = folder, token, others
@@ -76,6 +80,10 @@ class FirstHost:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+        for name, _, content in sent_files.changed(self._folder, LATE, {}):
+            for line in sent_files.lines_of(name, content):
+                sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
 
     def answer(self, body: bytes, signature: str) -> bytes | None:
         """Answer to a request of another host; None to one that is not signed, or not new."""

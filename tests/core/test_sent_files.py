@@ -1,9 +1,12 @@
 """Files of a campaign travel as lines of a log, whole or not at all."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 
+from tests.fake_campaigns import FakeLauncher, begin, make, run_all
+from train_bench.campaign import metering
 from train_bench.core import sent_files
 from train_bench.observers.sender import Sender
 
@@ -67,6 +70,22 @@ def test_a_campaign_sends_what_is_new_and_no_token(tmp_path):
     sent.clear()
     sender.run_ended(None, failure=None)
     assert sent_files.received("\n".join(sent)) == {"result_1.txt": b"b"}
+
+
+def test_the_energy_of_the_last_run_is_sent_though_it_is_written_after_its_end(tmp_path, monkeypatch):
+    plan, sent = make(f"output={tmp_path / 'c'}", "seed=1"), []
+    begin(plan)
+
+    def run_over(job, begin_ms, end_ms):
+        path = job.folder / "power" / f"result_{job.index}" / "node_0.txt"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"energy of run {job.index}")
+
+    energy = SimpleNamespace(begin=lambda: None, run_over=run_over, end=lambda: None)
+    monkeypatch.setattr(metering, "meter", lambda campaign, say: energy)
+    sender = Sender(tmp_path / "c", sent.append)
+    run_all(plan, FakeLauncher(), sender, retry_failed=False, only=[0])
+    assert sent_files.received("\n".join(sent))["power/result_0/node_0.txt"] == b"energy of run 0"
 
 
 def test_a_pod_with_a_run_of_its_own_leaves_the_files_of_others_to_them(tmp_path):

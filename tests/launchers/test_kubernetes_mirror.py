@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.command_line import wait_for
-from train_bench.core import files
+from train_bench.core import files, sent_files
 from train_bench.core.rank_messages import SHARED
 from train_bench.errors import RequestError
 from train_bench.launchers.kubernetes import mirror, pod
@@ -57,6 +57,17 @@ def test_each_host_gets_what_it_reads_of_the_other_and_nothing_else(first, tmp_p
     # What was written last has arrived when both have left.
     assert names(tmp_path / "first") == {*FIRST, *OTHERS, *NOBODYS}
     assert (tmp_path / "first" / "ranks/run_0/launch_token").read_text().endswith("of first")
+
+
+def test_what_others_send_when_they_leave_is_printed_as_lines(first, tmp_path, capsys):
+    late = ("ranks/run_1/launcher_1.stderr", "power/result_1/node_1.txt")
+    with first:
+        with other(tmp_path, first):
+            fill(tmp_path / "other", *late)
+        assert capsys.readouterr().out == ""
+    assert sent_files.received(capsys.readouterr().out) == {
+        name: f"{name} of other".encode() for name in late
+    }
 
 
 def request(name="ranks/run_0/rank_1.json", at=1, token=TOKEN):

@@ -14,7 +14,8 @@ RUN = re.compile(r"(?:result|record|run)_(\d+)")
 
 
 class Sender(Observer):
-    """Sends what is there when a campaign starts, and after each run what is new: of all runs, or of `only` some."""
+    """Sends what is there when a campaign starts, and what is new after each run and at the end: of all runs,
+    or of `only` some."""
 
     def __init__(self, folder: Path, say: Callable[[str], None], only: Collection[int] | None = None) -> None:
         self._folder, self._say, self._only = folder, say, only
@@ -26,6 +27,10 @@ class Sender(Observer):
 
     def run_ended(self, job: Job, *, failure: str | None) -> None:
         """Send what the run has written."""
+        self._send()
+
+    def campaign_ended(self) -> None:
+        """Send the rest: the energy of a run is written after its end."""
         self._send()
 
     def _send(self) -> None:
