@@ -142,11 +142,10 @@ def _of_pod(campaign: Campaign, environ: Mapping[str, str]) -> Iterator[str]:
             f"This pod is host 0, which carries out the campaign itself: train-bench run resume={campaign.folder}."
         )
     yield f"launcher.node_rank={rank}"
-    where = {"master_addr": pod_variables.ADDRESSES, "master_port": pod_variables.PORTS}
-    for name, variables in where.items():
-        found = pod_variables.first_of(variables, environ)
-        if found is not None and hasattr(config, name):
-            yield f"launcher.{name}={found[1]}"
+    # Host 0 listens at the port of the plan, whatever that of the operator.
+    found = pod_variables.first_of(pod_variables.ADDRESSES, environ)
+    if found is not None and hasattr(config, "master_addr"):
+        yield f"launcher.master_addr={found[1]}"
 
 
 def _which(campaign: Campaign, overrides: Sequence[str]) -> tuple[int, dict[str, str]]:

@@ -11,7 +11,6 @@ HOSTS = ("PET_NNODES", "WORLD_SIZE")
 """Number of pods, as torchrun reads it; a PyTorchJob has that of its processes in the second, where it knows them."""
 
 ADDRESSES = ("PET_MASTER_ADDR", "MASTER_ADDR")
-PORTS = ("PET_MASTER_PORT", "MASTER_PORT")
 
 
 def first_of(names: Sequence[str], environ: Mapping[str, str]) -> tuple[str, str] | None:
