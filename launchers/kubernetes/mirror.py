@@ -8,6 +8,7 @@ import contextlib
 import hmac
 import http.client
 import json
+import re
 import secrets
 import sys
 import threading
@@ -38,6 +39,11 @@ FROM_OTHERS = (
 
 LATE = ("ranks/run_*/launcher_*.stderr", "power/*/*.txt")
 """Files of the others that may arrive when the campaign of host 0 has ended, and has sent its lines."""
+
+LARGEST_MESSAGE = 2 * sent_files.LARGEST_BYTES
+LENGTH = re.compile(r"\d{1,10}", re.ASCII)
+SIGNATURE_CHARACTERS = 64
+"""What a stranger sends is read up to this size, and if it can be signed."""
 
 PERIOD_SECONDS = 0.25
 ANSWER_SECONDS = 10.0
@@ -108,9 +114,14 @@ class FirstHost:
             timeout = ANSWER_SECONDS
 
             def do_POST(self) -> None:
-                length = min(int(self.headers.get("Content-Length") or 0), 2 * sent_files.LARGEST_BYTES)
-                signature = self.headers.get("Signature", "")
-                answer = first.answer(self.rfile.read(length), signature)
+                length, signature = self.headers.get("Content-Length", ""), self.headers.get("Signature", "")
+                if not LENGTH.fullmatch(length) or int(length) > LARGEST_MESSAGE:
+                    self.send_error(413)
+                    return
+                if len(signature) != SIGNATURE_CHARACTERS:
+                    self.send_error(403)
+                    return
+                answer = first.answer(self.rfile.read(int(length)), signature)
                 self.send_response(403 if answer is None else 200)
                 self.send_header("Signature", _signature(first._token, signature.encode(), answer or b""))
                 self.end_headers()

@@ -1,6 +1,7 @@
 """Pods that share no folder mirror it."""
 
 import json
+import socket
 
 import pytest
 
@@ -98,6 +99,24 @@ def test_strangers_are_not_believed(first, tmp_path):
         first._token, first.answer = b"another token", lambda body, signature: b"{}"
         assert not other(tmp_path, first)._exchange()
     assert names(tmp_path / "other") == set()
+
+
+@pytest.mark.parametrize(
+    ("length", "signature", "status"),
+    [
+        *((length, 64 * "0", 413) for length in ("-1", "x", "", "1_0", "٣", 5000 * "9", str(2**40))),
+        ("1000000", "short", 403),
+    ],
+)
+def test_nothing_is_read_of_a_message_that_cannot_be_one(first, capsys, length, signature, status):
+    """Its content never comes: an answer shows that nobody waits for it."""
+    first._others = 0
+    head = f"POST / HTTP/1.1\r\nContent-Length: {length}\r\nSignature: {signature}\r\n\r\n"
+    with first, socket.create_connection(("127.0.0.1", first.port), timeout=30) as connection:
+        connection.sendall(head.encode())
+        with connection.makefile() as answer:
+            assert f" {status} " in answer.read().partition("\n")[0]
+    assert capsys.readouterr().err == ""
 
 
 def test_the_first_host_waits_for_the_others_until_it_is_ended_itself(first, monkeypatch):
