@@ -13,7 +13,7 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
@@ -31,11 +31,13 @@ FROM_FIRST = (
 )
 """Files of host 0 that the others read: the run that it has announced, its log, and whether it goes on."""
 
-FROM_OTHERS = (
+WHILE_RUNNING = (
     *("ranks/run_*/arrived/*", "ranks/run_*/rank_*.json", "ranks/run_*/collectives_*.json"),
-    *("ranks/run_*/hosts/*.json", "ranks/run_*/launcher_*.stderr", "power/*/*.txt"),
+    *("ranks/run_*/hosts/*.json", "power/*/*.txt"),
 )
-"""Files of the others that host 0 reads: their ranks, how their part of a run has ended, and their energy."""
+WHEN_LEAVING = (*WHILE_RUNNING, "ranks/run_*/launcher_*.stderr")
+"""Files of the others that host 0 reads: their ranks, how their part of a run has ended, and their energy; at the end,
+what their launching processes have printed, which grows as a run goes on."""
 
 LATE = ("ranks/run_*/launcher_*.stderr", "power/*/*.txt")
 """Files of the others that may arrive when the campaign of host 0 has ended, and has sent its lines."""
@@ -47,7 +49,6 @@ SIGNATURE_CHARACTERS = 64
 
 PERIOD_SECONDS = 0.25
 ANSWER_SECONDS = 10.0
-ATTEMPTS_TO_LEAVE = 3
 LEAVE_SECONDS = 20.0
 """Time in which the others leave, once host 0 has ended the campaign."""
 
@@ -100,7 +101,7 @@ class FirstHost:
         if asked["at"] <= self._last.get(host, 0):
             return None
         self._last[host] = asked["at"]
-        _write(self._folder, asked["files"], FROM_OTHERS)
+        _write(self._folder, asked["files"], WHEN_LEAVING)
         if asked["leaves"]:
             self._left.add(host)
         known = {name: tuple(version) for name, version in asked["known"].items()}
@@ -151,19 +152,22 @@ class OtherHost:
     def __exit__(self, kind: type[BaseException] | None, error: object, at: TracebackType | None) -> None:
         self._over.set()
         self._thread.join()
-        any(self._exchange(leaves=True) for _ in range(ATTEMPTS_TO_LEAVE))
+        deadline = time.monotonic() + LEAVE_SECONDS
+        while not self._exchange(leaves=True) and time.monotonic() < deadline:
+            time.sleep(PERIOD_SECONDS)
 
     def _follow(self) -> None:
         while not self._over.wait(PERIOD_SECONDS):
             self._exchange()
 
     def _exchange(self, *, leaves: bool = False) -> bool:
-        """Send what is new and write what has come. False if host 0 does not answer, which is asked again."""
-        new = list(sent_files.changed(self._folder, FROM_OTHERS, self._sent))
+        """Send what is new and write what has come. False if host 0 does not answer, or there is more to be sent, which
+        is for the next time."""
+        new, rest = self._new(WHEN_LEAVING if leaves else WHILE_RUNNING)
         asked = {
             "host": self._host,
             "at": time.time_ns(),
-            "leaves": leaves,
+            "leaves": leaves and not rest,
             "known": self._known,
             "files": {name: (_text(content), version) for name, version, content in new},
         }
@@ -187,7 +191,18 @@ class OtherHost:
         self._known |= {name: version for name, (_, version) in content.items()}
         if not (self._folder / "plan.json").exists():
             files.write_json(self._folder / "plan.json", files.read_json(self._plan))
-        return True
+        return not rest
+
+    def _new(self, patterns: Sequence[str]) -> tuple[list[tuple[str, sent_files.Version, bytes]], bool]:
+        """New files of a message, and whether others are left for the next."""
+        new: list[tuple[str, sent_files.Version, bytes]] = []
+        size = 0
+        for one in sent_files.changed(self._folder, patterns, self._sent):
+            size += len(one[2])
+            if new and size > sent_files.LARGEST_BYTES:
+                return new, True
+            new.append(one)
+        return new, False
 
 
 def _signature(token: bytes, purpose: bytes, content: bytes) -> str:

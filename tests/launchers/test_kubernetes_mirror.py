@@ -2,6 +2,7 @@
 
 import json
 import socket
+from types import SimpleNamespace
 
 import pytest
 
@@ -69,6 +70,56 @@ def test_what_others_send_when_they_leave_is_printed_as_lines(first, tmp_path, c
     assert sent_files.received(capsys.readouterr().out) == {
         name: f"{name} of other".encode() for name in late
     }
+
+
+def test_what_a_launching_process_prints_is_sent_once_at_the_end(first, tmp_path):
+    printed = "ranks/run_0/launcher_1.stderr"
+    with first:
+        with other(tmp_path, first):
+            fill(tmp_path / "other", printed, *OTHERS)
+            wait_for(lambda: {*OTHERS} <= names(tmp_path / "first"))
+            assert printed not in names(tmp_path / "first")
+        assert printed in names(tmp_path / "first")
+
+
+def test_files_that_are_too_large_for_a_message_come_in_several(first, tmp_path, monkeypatch):
+    """Each file may be as large as a message."""
+    monkeypatch.setattr(sent_files, "LARGEST_BYTES", 1000)
+    monkeypatch.setattr(mirror, "LARGEST_MESSAGE", 2000)
+    large = [f"ranks/run_{run}/launcher_1.stderr" for run in range(3)]
+    with first:
+        one = other(tmp_path, first)
+        fill(tmp_path / "other", *large)
+        for name in large:
+            (tmp_path / "other" / name).write_text(600 * "x")
+        said, left = [], []
+        for _ in large:
+            said.append(one._exchange(leaves=True))
+            left.append({*first._left})
+        assert said == [False, False, True]
+        assert {*large} <= names(tmp_path / "first")
+        assert left == [set(), set(), {1}]
+
+
+def test_a_host_that_leaves_asks_until_the_first_answers_or_its_time_is_over(first, tmp_path, monkeypatch):
+    clock, answers = [0.0], 5 * [False] + [True]
+    monkeypatch.setattr(mirror, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=None))
+    mirror.time.sleep = lambda seconds: clock.__setitem__(0, clock[0] + seconds)
+    asked = []
+
+    class Silent(OtherHost):
+        def _follow(self):
+            pass
+
+        def _exchange(self, *, leaves=False):
+            asked.append(leaves)
+            return answers.pop(0) if answers else False
+
+    for _ in range(2):
+        with Silent(tmp_path / "other", TOKEN, ("127.0.0.1", first.port), 1, tmp_path / "plan.json"):
+            pass
+    assert asked[:6] == 6 * [True]
+    assert mirror.LEAVE_SECONDS <= clock[0] < mirror.LEAVE_SECONDS + 10 * mirror.PERIOD_SECONDS
 
 
 def request(name="ranks/run_0/rank_1.json", at=1, token=TOKEN):
