@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from train_bench.core import files, sent_files
-from train_bench.errors import RequestError
+from train_bench.errors import RequestError, WriteError
 
 FROM_FIRST = (
     "hosts.json",
@@ -122,7 +122,11 @@ class FirstHost:
                 if len(signature) != SIGNATURE_CHARACTERS:
                     self.send_error(403)
                     return
-                answer = first.answer(self.rfile.read(int(length)), signature)
+                try:
+                    answer = first.answer(self.rfile.read(int(length)), signature)
+                except OSError:  # no space, or no whole message: it comes again
+                    self.send_error(503)
+                    return
                 self.send_response(403 if answer is None else 200)
                 self.send_header("Signature", _signature(first._token, signature.encode(), answer or b""))
                 self.end_headers()
@@ -142,6 +146,7 @@ class OtherHost:
         self._host, self._plan = host, plan
         self._known: dict[str, Any] = {}
         self._sent: dict[str, sent_files.Version] = {}
+        self._asked_at = 0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
@@ -161,12 +166,13 @@ class OtherHost:
             self._exchange()
 
     def _exchange(self, *, leaves: bool = False) -> bool:
-        """Send what is new and write what has come. False if host 0 does not answer, or there is more to be sent, which
-        is for the next time."""
+        """Send what is new and write what has come. False if host 0 does not answer, there is no space here, or
+        there is more to be sent: all of it is for the next time."""
         new, rest = self._new(WHEN_LEAVING if leaves else WHILE_RUNNING)
+        self._asked_at = max(time.time_ns(), self._asked_at + 1)  # also of a clock that is set back
         asked = {
             "host": self._host,
-            "at": time.time_ns(),
+            "at": self._asked_at,
             "leaves": leaves and not rest,
             "known": self._known,
             "files": {name: (_text(content), version) for name, version, content in new},
@@ -187,10 +193,13 @@ class OtherHost:
             return False
         self._sent |= {name: version for name, version, _ in new}
         content = json.loads(answer)
-        _write(self._folder, content, FROM_FIRST)
+        try:
+            _write(self._folder, content, FROM_FIRST)
+            if not (self._folder / "plan.json").exists():
+                files.write_json(self._folder / "plan.json", files.read_json(self._plan))
+        except (OSError, WriteError):
+            return False
         self._known |= {name: version for name, (_, version) in content.items()}
-        if not (self._folder / "plan.json").exists():
-            files.write_json(self._folder / "plan.json", files.read_json(self._plan))
         return not rest
 
     def _new(self, patterns: Sequence[str]) -> tuple[list[tuple[str, sent_files.Version, bytes]], bool]:
@@ -219,6 +228,9 @@ def _write(folder: Path, content: Mapping[str, Any], patterns: tuple[str, ...]) 
     for name, (text, _) in content.items():
         if sent_files.matches(name, patterns):
             part, path = folder / f"mirror_{secrets.token_hex(6)}.part", folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part.write_bytes(base64.b64decode(text, validate=True))
-            part.replace(path)
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                part.write_bytes(base64.b64decode(text, validate=True))
+                part.replace(path)
+            finally:
+                part.unlink(missing_ok=True)

@@ -1,7 +1,9 @@
 """Pods that share no folder mirror it."""
 
+import errno
 import json
 import socket
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from tests.command_line import wait_for
 from train_bench.core import files, sent_files
 from train_bench.core.rank_messages import SHARED
-from train_bench.errors import RequestError
+from train_bench.errors import RequestError, WriteError
 from train_bench.launchers.kubernetes import mirror, pod
 from train_bench.launchers.kubernetes.mirror import FirstHost, OtherHost
 
@@ -120,6 +122,64 @@ def test_a_host_that_leaves_asks_until_the_first_answers_or_its_time_is_over(fir
             pass
     assert asked[:6] == 6 * [True]
     assert mirror.LEAVE_SECONDS <= clock[0] < mirror.LEAVE_SECONDS + 10 * mirror.PERIOD_SECONDS
+
+
+def full(folder):
+    """No space is left for the files of a folder, until this is undone."""
+    patch = pytest.MonkeyPatch()
+    true = Path.write_bytes
+
+    def write_bytes(path, content):
+        if path.is_relative_to(folder):
+            true(path, content[:1])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return true(path, content)
+
+    patch.setattr(Path, "write_bytes", write_bytes)
+    return patch
+
+
+@pytest.mark.parametrize("ill", ["first", "other"])
+def test_a_full_disk_ends_no_exchange_and_leaves_no_part(first, tmp_path, capsys, ill):
+    first._others = 0
+    with first:
+        one = other(tmp_path, first)
+        fill(tmp_path / "other", *OTHERS)
+        patch = full(tmp_path / ill)
+        try:
+            assert not one._exchange()
+        finally:
+            patch.undo()
+        assert not [*tmp_path.glob("*/mirror_*.part")]
+        assert one._exchange()
+    assert names(tmp_path / "other") == {*FIRST, *OTHERS, "plan.json"}
+    assert {*OTHERS} <= names(tmp_path / "first")
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_plan_for_which_there_is_no_space_comes_later(first, tmp_path, monkeypatch):
+    first._others = 0
+    with first, monkeypatch.context() as patch:
+        one = other(tmp_path, first)
+
+        def write_json(path, value):
+            raise WriteError("No space is left")
+
+        patch.setattr(files, "write_json", write_json)
+        assert not one._exchange()
+        patch.undo()
+        assert one._exchange()
+    assert (tmp_path / "other" / "plan.json").exists()
+
+
+def test_a_host_whose_clock_is_set_back_is_heard(first, tmp_path, monkeypatch):
+    first._others = 0
+    with first:
+        one = other(tmp_path, first)
+        assert one._exchange()
+        monkeypatch.setattr(mirror.time, "time_ns", lambda: 7)
+        assert one._exchange()
+        assert one._exchange()
 
 
 def request(name="ranks/run_0/rank_1.json", at=1, token=TOKEN):
