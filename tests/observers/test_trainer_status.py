@@ -1,5 +1,8 @@
 """Progress of a campaign in the status of its TrainJob."""
 
+import re
+import socketserver
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -98,6 +101,55 @@ def test_a_server_that_refuses_is_named_once_and_asked_later(watched):
     watched.clock.now += trainer_status.PAUSE_SECONDS
     watched.status.event(evaluation(1))
     assert len(watched.cluster.statuses) == 2
+
+
+@pytest.fixture
+def answering(watched):
+    """A server in place of Trainer's that gives these bytes as its answer; the heads of its requests are returned."""
+    heads = []
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self):
+            head = b""
+            while not head.endswith(b"\r\n\r\n"):
+                head += self.rfile.readline()
+            heads.append(head.decode())
+            self.rfile.read(int(re.search(r"Content-Length: (\d+)", heads[-1])[1]))
+            self.wfile.write(server.answer)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        address = f"http://127.0.0.1:{server.server_address[1]}"
+
+        def answer(content):
+            server.answer = content.replace(b"HERE", address.encode())
+            watched.environ[trainer_status.URL] = f"{address}/status"
+            return heads
+
+        try:
+            yield answer
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("content", [b"this is \x1b[2J no HTTP\r\n\r\n", b"HTTP/1.1 x y\r\n\r\n"])
+def test_an_answer_that_is_none_ends_no_campaign(watched, answering, content):
+    answering(content)
+    watched.status.run_ended(None, failure=None)
+    (sentence,) = watched.said
+    assert sentence.startswith("the status of the TrainJob is not updated, results are not affected: ")
+    assert sentence.isprintable()
+
+
+def test_the_token_follows_no_redirect(watched, answering):
+    heads = answering(b"HTTP/1.1 302 Found\r\nLocation: HERE/elsewhere\r\nContent-Length: 0\r\n\r\n")
+    watched.status.run_ended(None, failure=None)
+    (sentence,) = watched.said
+    assert "results are not affected: HTTP Error 302" in sentence
+    assert [head.partition(" HTTP")[0] for head in heads] == ["POST /status"]
+    assert "Bearer secret" in heads[0]
 
 
 def test_each_field_is_one_of_trainer(watched):

@@ -3,6 +3,7 @@ TrainJobStatus) gives each pod a URL for it, the certificate of that server, and
 
 from __future__ import annotations
 
+import http.client
 import json
 import ssl
 import time
@@ -12,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from train_bench.core.escape import plain
 from train_bench.core.event import Event
 from train_bench.core.job import Job
 from train_bench.logs.record import EVALUATION
@@ -97,9 +99,10 @@ class TrainerStatus(Observer):
         try:
             self._post(status)
             self._failed, self._due = False, self._clock() + PERIOD_SECONDS
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             if not self._failed:
-                self._say(f"the status of the TrainJob is not updated, results are not affected: {error}")
+                said = plain(str(error))
+                self._say(f"the status of the TrainJob is not updated, results are not affected: {said}")
             self._failed, self._due = True, self._clock() + PAUSE_SECONDS
 
     def _post(self, status: Mapping[str, Any]) -> None:
@@ -109,12 +112,20 @@ class TrainerStatus(Observer):
         )
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         request = urllib.request.Request(url, json.dumps({"trainerStatus": status}).encode(), headers)
-        handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]  # it is in the cluster
+        # It is in the cluster.
+        handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({}), _NoRedirect()]
         if url.startswith("https:"):
             context = ssl.create_default_context(cafile=self._environ.get(CERTIFICATE))
             handlers.append(urllib.request.HTTPSHandler(context=context))
         with urllib.request.build_opener(*handlers).open(request, timeout=ANSWER_SECONDS):
             pass
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """An answer that names another server is an error: the token is not for that."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
 
 
 def _share(passed: float, run: Interval, now: float) -> float:
