@@ -15,7 +15,7 @@ from train_bench.errors import RequestError
 from train_bench.launcher import BatchTask, Launch
 from train_bench.launchers.kubernetes import refusals, state
 from train_bench.launchers.kubernetes.config import Config
-from train_bench.launchers.kubernetes.manifest import INSTANCE, RESOURCES, job_name, manifest
+from train_bench.launchers.kubernetes.manifest import INSTANCE, PREPARE, RESOURCES, job_name, manifest
 from train_bench.launchers.kubernetes.pod_spec import INSIDE, NODE
 
 GRACE_SECONDS = 60
@@ -42,10 +42,12 @@ trap - EXIT
 
 GET = f"""\
 set -e
-name=$1 kind=$2 queue=$3; shift 3
+name=$1 kind=$2 queue=$3 jobs=$4; shift 4
 kubectl get "$kind,pods" -l {INSTANCE}="$name" -o json "$@"
-created=involvedObject.name="$name-{NODE}-0",reason=FailedCreate
-kubectl get events --field-selector "$created" -o json "$@" 2>/dev/null || :
+for job in $jobs; do
+    created=involvedObject.name="$name-$job-0",reason=FailedCreate
+    kubectl get events --field-selector "$created" -o json "$@" 2>/dev/null || :
+done
 [ -z "$queue" ] || kubectl get workloads.kueue.x-k8s.io -o json "$@" 2>/dev/null || :
 """
 """Prints the job with its pods, the events of pods that could not be created, and the workloads of Kueue."""
@@ -117,8 +119,9 @@ class Batch:
 
     def queries(self, batch_job: str) -> tuple[tuple[str, ...], ...]:
         """One: an object that is deleted is forgotten."""
-        kind = RESOURCES[self.config.kind]
-        return (("sh", "-c", GET, "kubectl", batch_job, kind, self.config.queue or "", *self._flags()),)
+        kind, queue = RESOURCES[self.config.kind], self.config.queue or ""
+        jobs = NODE if self.config.prepare is None else f"{PREPARE} {NODE}"
+        return (("sh", "-c", GET, "kubectl", batch_job, kind, queue, jobs, *self._flags()),)
 
     def tasks(self, accounting: str) -> tuple[BatchTask, ...]:
         """Parse the objects."""

@@ -20,6 +20,9 @@ RESOURCES = {Kind.jobset: "jobsets.jobset.x-k8s.io", Kind.trainjob: "trainjobs.t
 PREPARE = "prepare"
 """Replicated job of the pod that prepares the data."""
 
+DISRUPTED = [{"type": "DisruptionTarget", "status": "True"}]
+"""Conditions of a pod that was preempted or evicted, or whose node is gone."""
+
 LONGEST_NAME = 45
 """Names of pods add `-node-0-` and a number; that of a host has at most 63 characters."""
 
@@ -105,7 +108,7 @@ def _indexed(config: Config, runs: int, *, go_on: bool) -> dict[str, Any]:
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": {
             "rules": [
-                {"action": action, "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+                {"action": action, "onPodConditions": DISRUPTED},
                 {"action": action, "onExitCodes": codes},
             ]
         },
@@ -115,8 +118,8 @@ def _indexed(config: Config, runs: int, *, go_on: bool) -> dict[str, Any]:
 def _job_set(
     config: Config, name: str, job: Mapping[str, Any], before: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """A JobSet of one Job, and of a pod `before` it. If it has failed by its policy, all pods are restarted, without a
-    count, and the campaign continues, where a volume holds its folder."""
+    """A JobSet of one Job, and of a pod `before` it, which is replaced if it is disrupted. If the Job has failed by its
+    policy, all pods are restarted, without a count, and the campaign continues, where a volume holds its folder."""
     preempted = {
         "name": "preempted",
         "action": "RestartJobSetAndIgnoreMaxRestarts",
@@ -125,7 +128,14 @@ def _job_set(
     restarts = config.shares_folder and config.at_once is None
     jobs: list[dict[str, Any]] = [{"name": NODE, "replicas": 1, "template": {"spec": job}}]
     if before is not None:
-        one = {"completionMode": "Indexed", "parallelism": 1, "completions": 1, "backoffLimit": 0}
+        one = {
+            "completionMode": "Indexed",
+            "parallelism": 1,
+            "completions": 1,
+            "backoffLimit": 0,
+            "podReplacementPolicy": "Failed",
+            "podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": DISRUPTED}]},
+        }
         jobs[0]["dependsOn"] = [{"name": PREPARE, "status": "Complete"}]
         jobs.insert(0, {"name": PREPARE, "replicas": 1, "template": {"spec": one | {"template": before}}})
     return {

@@ -20,6 +20,8 @@ from train_bench.campaign.opened import Campaign
 from train_bench.core import files, sent_files
 from train_bench.errors import RequestError
 from train_bench.judge.locate import badly_ended
+from train_bench.launchers.kubernetes.batch import Batch
+from train_bench.launchers.kubernetes.config import Config
 from train_bench.observers.observer import Observers
 from train_bench.observers.sender import Sender
 from train_bench.plan.plan import from_json
@@ -138,6 +140,20 @@ def test_a_job_that_waits_is_no_failure_and_is_not_submitted_twice(cluster, plan
     with pytest.raises(RequestError, match=r"Job resnet-mini-c has not ended yet; .*kubectl delete"):
         submit(planned)
     assert cluster.all() == ["jobsets/resnet-mini-c"]
+
+
+@pytest.mark.parametrize(("prepare", "job"), [("/raw", "prepare"), ("/raw", "node"), (None, "node")])
+def test_a_job_whose_pods_cannot_be_created_is_named_with_the_reason(cluster, prepare, job):
+    labels = {"app.kubernetes.io/instance": "c"}
+    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {}}
+    cluster.put(owner | {"metadata": {"name": "c", "labels": labels}})
+    refused = {"reason": "FailedCreate", "message": f"c-{job}-0-0 is forbidden: exceeded quota"}
+    event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}}
+    cluster.put(event | refused | {"involvedObject": {"name": f"c-{job}-0"}})
+    batch = Batch(Config(image="x", prepare=prepare))
+    (query,) = batch.queries("c")
+    (task,) = batch.tasks(subprocess.run(query, stdout=subprocess.PIPE, text=True, check=True).stdout)
+    assert task.how == f"has no pods yet: {refused['message']}"
 
 
 PAGE = ROOT / "docs" / "64-nodes-kubernetes.md"
