@@ -264,6 +264,27 @@ def test_a_step_of_samplers_that_slurm_refuses_ends_no_run_and_is_one_sentence(j
     assert not (job.folder / "power").exists()
 
 
+def test_silent_samplers_of_a_step_are_waited_for_together(job, monkeypatch):
+    said, now = [], [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: now.__setitem__(0, now[0] + s))
+    monkeypatch.setattr(meter, "time", clock)
+    monkeypatch.setattr(meter, "POLL_SECONDS", 5.0)
+    read = StepMeter(asked("10 s"), job.folder, said.append, lambda argv: ("cat",), hosts=64)
+    read.begin()
+    read.end()
+    assert len(said) == 64 and all("the sampler did not start" in sentence for sentence in said)
+    assert now == [meter.STEP_SECONDS + 10]
+
+
+def test_a_step_of_samplers_whose_folder_cannot_be_written_ends_no_run(job):
+    (job.folder / "ranks").write_text("a file")
+    said = []
+    read = StepMeter(asked(), job.folder, said.append, lambda argv: ("cat",), hosts=2)
+    read.begin()
+    read.end()
+    assert said == ["energy: the samplers could not be started (File exists)."]
+
+
 @pytest.mark.parametrize("several", ["launcher.nodes=2", "launcher.parallel=2"])
 def test_slurm_starts_the_samplers_of_its_nodes(tmp_path, several):
     plan = make(f"output={tmp_path / 'campaign'}", "launcher=slurm", several, "energy=auto")

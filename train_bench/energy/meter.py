@@ -107,17 +107,18 @@ class Meter:
         except OSError as error:
             self._say(f"energy: {self._where}the sampler could not be started ({error.strerror})")
         else:
-            self.follow(process, errors, START_SECONDS)
+            self.follow(process, errors, _deadline(self._wish, START_SECONDS))
 
     def discard_rows(self) -> None:
         """Remove the rows of an earlier sampler."""
         self._rows.parent.mkdir(parents=True, exist_ok=True)
         self._rows.unlink(missing_ok=True)
 
-    def follow(self, process: subprocess.Popen[bytes], errors: Path, start_seconds: float) -> None:
-        """Read the rows of a sampler, which this process or one of its children is, once there is a first one."""
+    def follow(self, process: subprocess.Popen[bytes], errors: Path, deadline: float) -> None:
+        """Read the rows of a sampler, which this process or one of its children is, once there is a first one: until
+        a time of the monotonic clock."""
         self._process = process
-        self._tell_beginning(self._first(start_seconds), errors)
+        self._tell_beginning(self._first(deadline), errors)
 
     @property
     def hostname(self) -> str:
@@ -169,10 +170,9 @@ class Meter:
     def _where(self) -> str:
         return f"on host {self._host}, " if self._hosts > 1 else ""
 
-    def _first(self, start_seconds: float) -> readings.Rows:
+    def _first(self, deadline: float) -> readings.Rows:
         """First row of the sampler."""
-        assert self._wish is not None and self._process is not None
-        deadline = time.monotonic() + self._wish.idle_seconds + start_seconds
+        assert self._process is not None
         rows = readings.read(self._rows)
         while rows.first is None and time.monotonic() < deadline and self._process.poll() is None:
             time.sleep(POLL_SECONDS)
@@ -242,15 +242,16 @@ class StepMeter:
 
     def begin(self) -> None:
         """Start the samplers, and wait until they have measured the idle power."""
-        for meter in self._meters:
-            meter.discard_rows()
         try:
+            for meter in self._meters:
+                meter.discard_rows()
             self._process = _started(self._wish, self._rows, self._errors, self._on_each_host)
         except OSError as error:
             self._say(f"energy: the samplers could not be started ({error.strerror}).")
             return
+        deadline = _deadline(self._wish, STEP_SECONDS)  # one for all, which start at the same time
         for meter in self._meters:
-            meter.follow(self._process, self._errors, STEP_SECONDS)
+            meter.follow(self._process, self._errors, deadline)
             if self._process.poll() is not None:  # one sentence of a step that was refused
                 break
 
@@ -265,6 +266,11 @@ class StepMeter:
         if self._process is not None:
             _end(self._process, STEP_END_SECONDS)
             self._process = None
+
+
+def _deadline(wished: EnergyOptions, start_seconds: float) -> float:
+    """Time of the monotonic clock at which samplers that start now have measured the idle power, or will not."""
+    return time.monotonic() + wished.idle_seconds + start_seconds
 
 
 def _started(
