@@ -52,6 +52,8 @@ def facts():
     told["packages"] = {"torch": "2.9.1", "numpy": "2.3"}
     if KIND == "version":
         told |= {"packages": {"torch": "9.9.9", "numpy": "2.3"}, "packages_digest": "q"}
+    if KIND == "gpus":
+        told |= {"accelerators": 4 * ["Fake G"]}
     if KIND == "other":
         told |= {"processor": "Fake 2", "kernel": "7.0"}
     if KIND == "hostile":

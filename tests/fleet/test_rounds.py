@@ -130,6 +130,30 @@ def test_one_step_has_all_nodes_and_loses_the_ill_ones_alone(tmp_path):
     assert not list(tmp_path.glob("links/a.stderr")) and (tmp_path / "links" / "step.stderr").exists()
 
 
+@pytest.mark.parametrize(
+    ("names", "device", "loaded"),
+    [
+        (("gpus-1", "a", "gpus-2"), "auto", {"gpus-1", "gpus-2"}),
+        (("gpus-1", "a"), "cuda", {"gpus-1", "a"}),
+        (("a", "b"), "auto", {"a", "b"}),
+    ],
+)
+def test_nodes_without_accelerators_are_not_loaded_where_others_have_some(tmp_path, names, device, loaded):
+    nodes = [Node(name=name, address=name) for name in names]
+    ways = rounds.Ways(
+        command=BY_NODE,
+        program=("--marked", str(tmp_path)),
+        at_once=8,
+        repeats=1,
+        start_limit=30.0,
+        folder=tmp_path,
+    )
+    with rounds.Fleet(nodes, ways, RULES, lambda text: None) as fleet:
+        fleet.load(rounds.LoadTest(device=device, precision="fp32", seconds=0.1))
+    assert {node.name for node in nodes if node.load is not None} == loaded
+    assert [node.trouble for node in nodes] == [[] for _ in nodes]
+
+
 def test_a_step_that_ends_is_the_end_of_all_its_nodes_in_its_own_words(tmp_path):
     refused = ("sh", "-c", "echo 'srun: error: Invalid node name specified' >&2; exit 1", "{nodes}")
     found, _ = checked(tmp_path, "a", "b", command=refused)

@@ -5,6 +5,7 @@ import torch
 
 from train_bench.core.job import Precision
 from train_bench.gpu_check import load
+from train_bench.gpu_check.probe import numbers_of
 from train_bench.profile import peak
 
 CPU = torch.device("cpu")
@@ -49,6 +50,42 @@ def test_neighbours_in_a_ring_reduce_in_pairs(count, pairs):
     found = load.pairs([CPU] * count, rows, lambda tensors: reduced.append(len(tensors)))
     assert [pair["gpus"] for pair in found] == pairs
     assert set(reduced) <= {2} and all(pair["rate"] > 0 for pair in found)
+
+
+def test_a_pair_that_fails_leaves_all_others_their_rates(monkeypatch, capsys):
+    def reduce(tensors):
+        calls.append(tensors)
+        if len(calls) == 1:
+            raise RuntimeError("NCCL Error 2: unhandled system error")
+
+    calls = []
+    monkeypatch.setattr(load, "devices", lambda kind: [CPU] * 4)
+    monkeypatch.setattr(torch.cuda.nccl, "all_reduce", reduce)
+    monkeypatch.setattr(load.sys, "argv", ["load", "auto", "fp32", "0"])
+    load.main()
+    said = numbers_of(capsys.readouterr().out)
+    why = "RuntimeError: NCCL Error 2: unhandled system error"
+    assert [row["error"] for row in said["gpus"]] == [
+        f"all-reduce with 1: {why}",
+        f"all-reduce with 0: {why}",
+        None,
+        None,
+    ]
+    assert all(set(row["rates"]) == {"product", "memory"} for row in said["gpus"])
+    assert [pair["gpus"] for pair in said["pairs"]] == [[1, 2], [2, 3], [3, 0]]
+
+
+def test_a_pair_without_memory_is_one_that_fails(monkeypatch):
+    rows = [load.Loaded(index=at, name="cpu", uuid=None) for at in range(2)]
+
+    def zeros(*words, **named):
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(load.torch, "zeros", zeros)
+    assert load.pairs([CPU] * 2, rows, lambda tensors: None) == []
+    assert [row.error for row in rows] == [
+        f"all-reduce with {at}: OutOfMemoryError: out of memory" for at in (1, 0)
+    ]
 
 
 @pytest.mark.parametrize(

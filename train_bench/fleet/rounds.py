@@ -15,6 +15,7 @@ from typing import Protocol
 
 from train_bench.core.escape import plain
 from train_bench.core.excerpt import tail
+from train_bench.core.job import Device
 from train_bench.errors import TrainBenchError
 from train_bench.fleet.link import GRACE_SECONDS, Link, NodeLost, Step
 from train_bench.fleet.node import STEP
@@ -106,8 +107,12 @@ class Fleet:
         self._stack.close()
 
     def load(self, test: LoadTest) -> None:
-        """Load the accelerators of every node, as many nodes at once as train at once."""
-        for batch in _batches([node for node in self._reached() if not node.trouble], self._ways.at_once):
+        """Load the accelerators of every node, as many nodes at once as train at once. With device=auto, nodes without
+        one are left alone where others have some."""
+        nodes = [node for node in self._reached() if not node.trouble]
+        if test.device == Device.auto.value and any(node.accelerators for node in self.nodes):
+            nodes = [node for node in nodes if node.accelerators]
+        for batch in _batches(nodes, self._ways.at_once):
             self._tell(f"load: {', '.join(node.name for node in batch)}")
             for node in batch:
                 folder = self._ways.folder / "output" / node.name

@@ -3,7 +3,8 @@
 python -m train_bench.gpu_check.load DEVICE PRECISION SECONDS
 
 All of them compute large matrix products for so many seconds, then stream their memory, then copy over the host
-link; at last neighbours reduce between them. One that fails leaves the others their figures. On a CPU sizes are tiny.
+link; at last neighbours reduce between them. One that fails, or a pair, leaves the others their figures. On a CPU sizes
+are tiny.
 """
 
 from __future__ import annotations
@@ -88,16 +89,24 @@ def load(found: Sequence[torch.device], precision: Precision, seconds: float) ->
 def pairs(
     found: Sequence[torch.device], rows: Sequence[Loaded], reduce: Callable[[Sequence[torch.Tensor]], None]
 ) -> list[dict[str, object]]:
-    """Bytes a second of an all-reduce between neighbours in a ring; a pair with one that has failed is left out."""
+    """Bytes a second of an all-reduce between neighbours in a ring; a pair with one that has failed is left out,
+    and why a pair fails is noted as the error of both."""
     ring = [(at, (at + 1) % len(found)) for at in range(len(found) if len(found) > 2 else len(found) - 1)]
     measured: list[dict[str, object]] = []
+    loaded = {at for at, row in enumerate(rows) if row.error is None}
     for pair in ring:
-        if any(rows[at].error for at in pair):
+        if not loaded.issuperset(pair):
             continue
         size = PAIR_BYTES[found[pair[0]].type]
-        tensors = [torch.zeros(size // 4, device=found[at]) for at in pair]
-        with _current(found[pair[0]]):
-            rate = size * peak.per_second(lambda of=tensors: reduce(of), found[pair[0]])  # type: ignore[misc]
+        try:
+            with _current(found[pair[0]]):
+                tensors = [torch.zeros(size // 4, device=found[at]) for at in pair]
+                rate = size * peak.per_second(lambda of=tensors: reduce(of), found[pair[0]])  # type: ignore[misc]
+        except RuntimeError as error:
+            for at, other in (pair, pair[::-1]):
+                said = f"all-reduce with {rows[other].index}: {type(error).__name__}: {error}"
+                rows[at].error = rows[at].error or said[:LONGEST_ERROR]
+            continue
         measured.append({"gpus": [rows[at].index for at in pair], "rate": rate})
     return measured
 
@@ -149,7 +158,8 @@ def main() -> None:
     rows = load(found, Precision(precision), float(seconds))
     probe.say(gpus=[asdict(row) for row in rows])
     if len(found) > 1:
-        probe.say(pairs=pairs(found, rows, torch.cuda.nccl.all_reduce))
+        between = pairs(found, rows, torch.cuda.nccl.all_reduce)
+        probe.say(gpus=[asdict(row) for row in rows], pairs=between)
 
 
 if __name__ == "__main__":
