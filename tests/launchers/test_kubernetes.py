@@ -534,6 +534,7 @@ def test_the_role_allows_what_kubectl_is_asked_for():
         for kind in ("jobsets", "trainjobs", "configmaps", "secrets")
     } <= allowed
     assert {"list pods", "get pods/log", "list events", "list workloads"} <= allowed
+    assert {one for one in allowed if one.endswith(" secrets")} == {"create secrets", "delete secrets"}
 
 
 def test_a_job_of_a_foreign_plan_is_not_deleted(tmp_path):

@@ -18,7 +18,7 @@ from tests.sandbox import ROOT
 from train_bench.campaign import batch_queue, command_trust
 from train_bench.campaign.opened import Campaign
 from train_bench.core import files, sent_files
-from train_bench.errors import RequestError
+from train_bench.errors import RequestError, TrainBenchError
 from train_bench.judge.locate import badly_ended
 from train_bench.launchers.kubernetes.batch import Batch
 from train_bench.launchers.kubernetes.config import Config
@@ -296,6 +296,21 @@ def test_every_end_is_as_the_page_says(cluster, tmp_path, monkeypatch, what):
     if stays == "nothing" and what not in AT_FIRST and not what.startswith("kubectl"):
         failed = badly_ended(tmp_path / "c")
         assert what in REFUSED or sentence in " ".join(failed)
+
+
+def test_a_user_who_may_not_read_secrets_makes_and_deletes_that_of_the_token(cluster, tmp_path):
+    plan = make(f"output={tmp_path / 'c'}", *WORDS, "launcher.nodes=2")
+    begin(plan)
+    command_trust.note(Campaign.of(plan))
+    cluster.refusals["POST jobsets"] = (403, NO_RIGHTS)
+    with pytest.raises(TrainBenchError, match=r"role\.yaml"):
+        submit(plan, "launcher.nodes=2")
+    assert cluster.all() == []
+    del cluster.refusals["POST jobsets"]
+    trains_later(cluster, {"phase": "Running"}, after=2)
+    assert "job resnet-mini-c is done" in submit(plan, "launcher.nodes=2")
+    assert cluster.all() == []
+    assert cluster.requests.count("POST secrets") == cluster.requests.count("DELETE secrets") == 2
 
 
 @pytest.fixture

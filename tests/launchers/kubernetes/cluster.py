@@ -25,12 +25,13 @@ NAMESPACE = "bench"
 
 class Cluster:
     """Its objects by kind and name, `logs` by the names of pods, its `requests`, and the `statuses` that pods of
-    TrainJobs have sent. `refusals` are answered to requests such as `POST jobsets`; `created` is called with each new
-    object."""
+    TrainJobs have sent. `refusals` are answered to requests such as `POST jobsets`; by `role.yaml`, nobody
+    reads secrets. `created` is called with each new object."""
 
     def __init__(self):
         self.objects = defaultdict(dict)
-        self.logs, self.refusals, self.requests = {}, {}, []
+        self.logs, self.requests = {}, []
+        self.refusals = {"GET secrets": forbidden("secrets", "get")}
         self.statuses = []
         self.created = self.deleted = lambda one: None
 
@@ -150,9 +151,9 @@ def text_of(log):
     return log.read_text() if isinstance(log, Path) else log
 
 
-def forbidden(what):
+def forbidden(what, verb="create"):
     """The answer to a user without rights."""
-    said = f'{what} is forbidden: User "ann" cannot create resource "{what}" in API group "x" in the namespace "bench"'
+    said = f'{what} is forbidden: User "ann" cannot {verb} resource "{what}" in API group "x" in the namespace "bench"'
     return _status(403, "Forbidden", said)
 
 
