@@ -56,7 +56,7 @@ class Place:
         for number in (1, 2):
             level = ledger.next_level(entries, 0.01)
             given = {"frontier": "f0", "challenger": f"f{number}", "level": level}
-            entries = ledger.append(path, entries, ledger.BEGUN, number=number, **given)
+            entries = ledger.append(path, entries, ledger.BEGUN, number=number, seed=number, **given)
             entries = ledger.append(
                 path, entries, ledger.DECIDED, number=number, record=False, logs=[f"log{number}"]
             )
