@@ -11,6 +11,7 @@ from pathlib import Path
 from train_bench.core.job import Device, Job
 from train_bench.errors import RequestError
 from train_bench.launcher import SAFE_PATH, BatchTask, Launch
+from train_bench.launchers.slurm import refusals
 from train_bench.launchers.slurm.config import Config
 from train_bench.launchers.slurm.start import FIRST_NODE
 
@@ -138,8 +139,8 @@ class Batch:
         return tuple(tasks)
 
     def explain(self, refused: str) -> str:
-        """Slurm's own words."""
-        return refused
+        """Slurm's own words, with the next step."""
+        return refusals.explain(refused)
 
     def cancellation(self, batch_job: str) -> str:
         """scancel."""

@@ -11,6 +11,7 @@ from train_bench.launcher import Death, Launch
 from train_bench.launcher import Launcher as InnerLauncher
 from train_bench.launchers.parts.exit_codes import how_it_ended, how_it_ended_with
 from train_bench.launchers.parts.threads import thread_variables
+from train_bench.launchers.slurm import refusals
 from train_bench.launchers.slurm.config import Config, ContainerRuntime, Starter
 from train_bench.task import BenchmarkConfig
 
@@ -30,7 +31,7 @@ SIGNS = "_ - . , : = / @ + % ( ) * [ ]"
 VALUE = re.compile(rf"[\w{re.escape(SIGNS.replace(' ', ''))}]+")
 WORD = re.compile(r"[^\s-]\S*")
 MOUNT = re.compile(r"/[^\s,:]*:/[^\s,:]*(:[\w+]+)?")
-SRUN_ERROR = re.compile(r"^srun: (?:error|fatal): (.+)$", re.MULTILINE)
+SRUN_ERROR = re.compile(r"^srun: (?:(?:error|fatal): |(?=unrecognized option))(.+)$", re.MULTILINE)
 
 
 class Launcher:
@@ -125,8 +126,10 @@ class Launcher:
         if ended:
             return (Death(rank=None, how="Slurm ended the step: cancelled"),)
         said = SRUN_ERROR.findall(stderr)
-        itself = f"srun itself {how_it_ended_with(exit_code, stderr)}"
-        return (Death(rank=None, how=f"srun: {said[0]}" if said else itself),)
+        if not said:
+            return (Death(rank=None, how=f"srun itself {how_it_ended_with(exit_code, stderr)}"),)
+        step = refusals.next_step(said[0])
+        return (Death(rank=None, how=f"srun: {said[0]}" + (f". {step.rstrip('.')}" if step else "")),)
 
     def _inner(self) -> InnerLauncher:
         """The launcher that starts the ranks; its hosts are known on the nodes only (`agent.py`)."""

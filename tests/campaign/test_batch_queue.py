@@ -7,7 +7,7 @@ import pytest
 
 from train_bench.campaign import batch_queue
 from train_bench.errors import LaunchError, RequestError
-from train_bench.launcher import BatchTask
+from train_bench.launcher import BatchTask, Launch
 
 ENDED = {"is done"}
 
@@ -106,3 +106,25 @@ def test_a_job_that_the_queue_lists_has_not_ended(tmp_path, monkeypatch):
     with pytest.raises(RequestError, match="Job 17 has not ended yet"):
         batch_queue.settle(cluster, tmp_path)
     assert [name for name, _ in cluster.asked] == ["queue"]
+
+
+def test_a_judging_job_that_is_refused_leaves_the_submitted_one_and_the_next_step(tmp_path, monkeypatch):
+    def answer(launch):
+        if launch.argv == ("settle",):
+            raise LaunchError("sbatch refused: Socket timed out")
+        return "17\n"
+
+    queue = SimpleNamespace(
+        wait=False,
+        submission=lambda jobs, argv: Launch(argv=("submit",)),
+        settlement=lambda folder, number, argv: Launch(argv=("settle",)),
+        explain=lambda said: f"{said}. Try again later.",
+    )
+    monkeypatch.setattr(batch_queue.process, "answer", answer)
+    told = []
+    batch_queue._hand_over(queue, [SimpleNamespace(folder=tmp_path, index=0)], (), told.append)
+    assert '"job": "17"' in (tmp_path / "batch.json").read_text()
+    assert told[1:] == [
+        "the job that judges them could not be submitted (sbatch refused: Socket timed out. Try again later.); when "
+        f"job 17 has ended: train-bench settle {tmp_path}"
+    ]

@@ -301,14 +301,61 @@ def test_an_allocation_that_is_too_small_is_refused():
         ),
         (
             "srun: error: Only allocated 1 nodes asked for 2\n",
-            ["srun: Only allocated 1 nodes asked for 2"],
+            [
+                "srun: Only allocated 1 nodes asked for 2. Reduce launcher.nodes, launcher.nproc_per_node, "
+                "launcher.cpus_per_rank or launcher.gres; sinfo --format='%P %D %c %m %G' prints what the nodes have"
+            ],
         ),
+        (
+            "srun: unrecognized option '--container-image=x'\nTry \"srun --help\" for more information\n",
+            [
+                "srun: unrecognized option '--container-image=x'. This cluster lacks pyxis, whose options these are; "
+                "launcher.container_runtime=apptainer does without"
+            ],
+        ),
+        ("srun: error: Unable to do something new\n", ["srun: Unable to do something new"]),
         ("", ["srun itself ended with exit code 1"]),
     ],
 )
 def test_the_words_of_srun_become_deaths(stderr, deaths):
     assert [str(death) for death in Launcher(Config()).deaths(1, stderr)] == deaths
     assert Launcher(Config()).deaths(0, stderr) == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "step"),
+    [
+        ("error: invalid partition specified: nowhere", "sinfo lists them"),
+        ("Invalid account or account/partition combination specified", "launcher.account=NAME"),
+        ("Requested time limit is invalid (missing or exceeds some limit)", "launcher.time= within"),
+        (
+            "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
+            "--qos=NAME",
+        ),
+        ("Invalid qos specification", "--qos=NAME"),
+        ("Invalid generic resource (gres) specification", "Give launcher.gres="),
+        ("Invalid Trackable RESource (TRES) specification", "Give launcher.gres="),
+        ("Invalid feature specification", "Give --constraint in launcher.extra"),
+        ("Invalid node name specified", "Check launcher.exclude="),
+        ("Memory specification can not be satisfied", "launcher.mem=null"),
+        ("Requested node configuration is not available", "Reduce launcher.nodes"),
+        ("Node count specification invalid", "Reduce launcher.nodes"),
+        ("Access/permission denied", "Ask for the right to it"),
+        ("User's group not permitted to use this partition", "Ask for the right to it"),
+        ("Unable to contact slurm controller (connect failure)", "scontrol ping"),
+        ("Socket timed out on send/recv operation", "scontrol ping"),
+        ("sbatch gave no answer within 60 s.", "scontrol ping"),
+        ("Protocol authentication error", "munge"),
+        ("sbatch: unrecognized option '--exclusiv'", "Correct it in launcher.extra"),
+        ("Invalid --mem specification", "Correct it in launcher.extra"),
+        ("Invalid job id specified", "sacct --jobs=NUMBER"),
+        ("something new", "sbatch --test-only DIR/slurm/job.sh"),
+    ],
+)
+def test_what_slurm_refuses_has_a_next_step(said, step):
+    sentence = Batch(Config()).explain(f"sbatch refused: {said}")
+    assert sentence.startswith(f"sbatch refused: {said.rstrip('.')}. ")
+    assert step in sentence and sentence.endswith(".")
 
 
 def test_a_task_of_the_torchrun_starter_is_no_rank():

@@ -191,11 +191,12 @@ def test_a_short_allocation_starts_nothing(tmp_path):
 
 
 @pytest.mark.full
-def test_a_job_that_slurm_refuses_says_so_in_slurms_words(tmp_path):
+def test_a_job_that_slurm_refuses_says_so_in_slurms_words_and_with_the_next_step(tmp_path):
     answer = train_bench("run", *SLURM, *SHORT, "launcher.partition=nowhere", f"output={tmp_path / 'c'}")
     assert answer.returncode == 1
     assert "sbatch refused" in answer.stderr
-    assert "partition" in answer.stderr
+    assert "invalid partition specified: nowhere" in answer.stderr
+    assert "Choose one with launcher.partition=NAME; sinfo lists them." in answer.stderr
 
 
 @pytest.mark.full

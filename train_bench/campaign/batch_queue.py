@@ -84,7 +84,14 @@ def _hand_over(batch: Batch, jobs: Sequence[Job], argv: tuple[str, ...], tell: C
     if settlement is None:
         tell(f"when it has ended: train-bench settle {folder}")
         return
-    settling = _number(process.answer(settlement))
+    try:
+        settling = _number(process.answer(settlement))
+    except LaunchError as error:  # the runs are under way
+        tell(
+            f"the job that judges them could not be submitted ({batch.explain(str(error))}); when job {number} has "
+            f"ended: train-bench settle {folder}"
+        )
+        return
     tell(f"job {settling} judges them afterwards; at any time: train-bench settle {folder}")
 
 
