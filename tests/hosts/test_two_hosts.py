@@ -39,6 +39,20 @@ def evaluated(folder, times=1):
     return log.exists() and log.read_text().count("eval_accuracy") >= times
 
 
+def resumed(hosts, folder):
+    """The processes of both hosts, which continue a campaign."""
+    return hosts[0].start("run", f"resume={folder}"), hosts[1].start(*joining(hosts, folder))
+
+
+def end_in_vain(first, other, folder):
+    """Both hosts end the one run of five, which has not converged; its record has it."""
+    code, out, err = finished(first)
+    assert code == 1, err
+    assert "Incomplete: 1 of 5" in out
+    assert finished(other)[0] == 0
+    assert record(folder)["status"] == "aborted"
+
+
 def record(folder):
     return json.loads((folder / "record_0.json").read_text())
 
@@ -73,11 +87,7 @@ def test_hosts_meet_at_a_c10d_rendezvous(two_hosts, tmp_path):
     first = two_hosts[0].start(*arguments(two_hosts, folder, "runs=1", SHORT, "launcher.rendezvous=c10d"))
     own = f"launcher.local_addr={two_hosts[1].address}"
     other = two_hosts[1].start(*joining(two_hosts, folder, own))
-    code, out, err = finished(first)
-    assert code == 1, err
-    assert "Incomplete: 1 of 5" in out
-    assert record(folder)["status"] == "aborted"
-    assert finished(other)[0] == 0
+    end_in_vain(first, other, folder)
     assert no_process_is_left(two_hosts)
 
 
@@ -134,11 +144,8 @@ def test_a_run_goes_on_after_a_rank_was_killed_and_its_hosts_were_preempted_twic
         assert (code, finished(other)[0]) == (75, 75), err
         assert "0 of 1 runs are finished and stay, and one goes on from its checkpoint" in err
         assert no_process_is_left(two_hosts)
-        first = two_hosts[0].start("run", f"resume={folder}")
-        other = two_hosts[1].start(*joining(two_hosts, folder))
-    assert "Incomplete: 1 of 5" in finished(first)[1]
-    assert finished(other)[0] == 0
-    assert record(folder)["status"] == "aborted"
+        first, other = resumed(two_hosts, folder)
+    end_in_vain(first, other, folder)
     logged = keys(folder)
     assert [logged.count(key) for key in ("run_start", "run_failed", "run_restored", "run_stop")] == [
         1,
@@ -185,11 +192,7 @@ def test_when_host_0_is_killed_the_other_gives_up_and_the_campaign_can_be_resume
     assert "Host 0 has not started a run for 100 s" in err
     assert no_process_is_left(two_hosts)
 
-    first = two_hosts[0].start("run", f"resume={folder}")
-    other = two_hosts[1].start(*joining(two_hosts, folder))
-    assert "Incomplete: 1 of 5" in finished(first)[1]
-    assert finished(other)[0] == 0
-    assert record(folder)["status"] == "aborted"
+    end_in_vain(*resumed(two_hosts, folder), folder)
 
 
 @pytest.mark.parametrize(
