@@ -276,6 +276,30 @@ def test_silent_samplers_of_a_step_are_waited_for_together(job, monkeypatch):
     assert now == [meter.STEP_SECONDS + 10]
 
 
+SILENT = '{"sources": ["a counter"], "host": "n", "reasons": [], "idle_watts": null}\n{"t": 1, "j": [0.0]}\n'
+"""Rows of a sampler that has read once."""
+
+
+@pytest.mark.parametrize(("alive", "seconds"), [(True, 1.0), (False, 0.0)])
+def test_samplers_that_have_fallen_silent_are_waited_for_together_and_ended_ones_not_at_all(
+    job, monkeypatch, alive, seconds
+):
+    said, now = [], [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: now.__setitem__(0, now[0] + s))
+    monkeypatch.setattr(meter, "time", clock)
+    monkeypatch.setattr(meter, "POLL_SECONDS", 0.5)
+    monkeypatch.setattr(meter, "LAST_READING_SECONDS", 0.9)
+    read = StepMeter(asked("10 W"), job.folder, said.append, lambda argv: ("cat",), hosts=64)
+    job.ranks_folder.mkdir(parents=True)
+    for one in read._meters:
+        one._rows.write_text(SILENT)
+        one._process = SimpleNamespace(poll=lambda: None if alive else 0)
+    read.run_over(job, 1_000, 2_000)
+    assert now == [seconds], "64 hosts as one"
+    assert not (job.folder / "power").exists()
+    assert len(said) == 64 and all("energy: on host" in sentence for sentence in said)
+
+
 def test_a_step_of_samplers_whose_folder_cannot_be_written_ends_no_run(job):
     (job.folder / "ranks").write_text("a file")
     said = []

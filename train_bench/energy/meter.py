@@ -130,18 +130,37 @@ class Meter:
         """True if a sampler runs."""
         return self._process is not None
 
-    def run_over(self, job: Job, begin_ms: int | None, end_ms: int | None, *, ahead_ms: int = 0) -> None:
+    def run_over(
+        self,
+        job: Job,
+        begin_ms: int | None,
+        end_ms: int | None,
+        *,
+        ahead_ms: int = 0,
+        deadline: float | None = None,
+    ) -> None:
         """Write the power log of a run whose clock counted from one time to another, if it did. The times are those of
-        host 0, whose wall clock that of this host is ahead of."""
+        host 0, whose wall clock that of this host is ahead of. The last reading is waited for until `deadline`, a time
+        of the monotonic clock."""
         if begin_ms is not None and end_ms is not None and end_ms > begin_ms:
             path = _node_file(job, self._host)
-            self.write_log(path, begin_ms, end_ms, f"run {job.index}", ahead_ms=ahead_ms)
+            self.write_log(path, begin_ms, end_ms, f"run {job.index}", ahead_ms=ahead_ms, deadline=deadline)
 
-    def write_log(self, path: Path, begin_ms: int, end_ms: int, measured: str, *, ahead_ms: int = 0) -> None:
+    def write_log(
+        self,
+        path: Path,
+        begin_ms: int,
+        end_ms: int,
+        measured: str,
+        *,
+        ahead_ms: int = 0,
+        deadline: float | None = None,
+    ) -> None:
         """Write the power log of what was `measured` from one time to another, if a sampler runs."""
         if self._process is None:
             return
-        rows = readings.shifted(self._until(end_ms + 1 + ahead_ms), -ahead_ms)
+        until = _last_reading() if deadline is None else deadline
+        rows = readings.shifted(self._until(end_ms + 1 + ahead_ms, until), -ahead_ms)
         if not rows.sources:
             return
         why = readings.validate(rows, begin_ms - 1, end_ms + 1)
@@ -179,13 +198,14 @@ class Meter:
             rows = readings.read(self._rows)
         return rows
 
-    def _until(self, end_ms: int) -> readings.Rows:
-        """Rows, once one of them lies after the end of a run."""
-        deadline = time.monotonic() + LAST_READING_SECONDS
+    def _until(self, end_ms: int, deadline: float) -> readings.Rows:
+        """Rows, once one of them lies after the end of a run, or none will."""
+        assert self._process is not None
         while True:
+            is_last = self._process.poll() is not None or time.monotonic() > deadline
             rows = readings.read(self._rows)
             last = rows.readings[-1].time_ms if rows.readings else 0
-            if last >= end_ms or rows.lost is not None or time.monotonic() > deadline or not rows.sources:
+            if is_last or last >= end_ms or rows.lost is not None or not rows.sources:
                 return rows
             time.sleep(POLL_SECONDS)
 
@@ -257,9 +277,10 @@ class StepMeter:
 
     def run_over(self, job: Job, begin_ms: int | None, end_ms: int | None) -> None:
         """Write the power logs of a run, each cut by what the handshake found its host to be ahead of host 0."""
+        deadline = _last_reading()  # one for all, which read at the same time
         for meter in self._meters:
             ahead_ms = host_clocks.ahead_ms(job, meter.hostname) if meter.reads else 0
-            meter.run_over(job, begin_ms, end_ms, ahead_ms=ahead_ms)
+            meter.run_over(job, begin_ms, end_ms, ahead_ms=ahead_ms, deadline=deadline)
 
     def end(self) -> None:
         """End the samplers."""
@@ -271,6 +292,11 @@ class StepMeter:
 def _deadline(wished: EnergyOptions, start_seconds: float) -> float:
     """Time of the monotonic clock at which samplers that start now have measured the idle power, or will not."""
     return time.monotonic() + wished.idle_seconds + start_seconds
+
+
+def _last_reading() -> float:
+    """Time of the monotonic clock until which the first reading after a run that is over now is waited for."""
+    return time.monotonic() + LAST_READING_SECONDS
 
 
 def _started(
