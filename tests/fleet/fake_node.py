@@ -97,6 +97,8 @@ def load():
     say(alive=True)
     if KIND == "loadless":
         say(ended=1, message="device=cuda, and PyTorch finds no GPU here.", numbers={})
+    elif KIND == "halfway":
+        say(ended=-15, message="it took longer than 500 s", numbers={"gpus": gpus})
     else:
         say(ended=0, message="", numbers={"gpus": gpus, "pairs": pairs})
 

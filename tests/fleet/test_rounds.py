@@ -130,6 +130,22 @@ def test_one_step_has_all_nodes_and_loses_the_ill_ones_alone(tmp_path):
     assert not list(tmp_path.glob("links/a.stderr")) and (tmp_path / "links" / "step.stderr").exists()
 
 
+def loaded_nodes(folder, names, device):
+    """Nodes behind their load."""
+    nodes = [Node(name=name, address=name) for name in names]
+    ways = rounds.Ways(
+        command=BY_NODE,
+        program=("--marked", str(folder)),
+        at_once=8,
+        repeats=1,
+        start_limit=30.0,
+        folder=folder,
+    )
+    with rounds.Fleet(nodes, ways, RULES, lambda text: None) as fleet:
+        fleet.load(rounds.LoadTest(device=device, precision="fp32", seconds=0.1))
+    return nodes
+
+
 @pytest.mark.parametrize(
     ("names", "device", "loaded"),
     [
@@ -139,19 +155,21 @@ def test_one_step_has_all_nodes_and_loses_the_ill_ones_alone(tmp_path):
     ],
 )
 def test_nodes_without_accelerators_are_not_loaded_where_others_have_some(tmp_path, names, device, loaded):
-    nodes = [Node(name=name, address=name) for name in names]
-    ways = rounds.Ways(
-        command=BY_NODE,
-        program=("--marked", str(tmp_path)),
-        at_once=8,
-        repeats=1,
-        start_limit=30.0,
-        folder=tmp_path,
-    )
-    with rounds.Fleet(nodes, ways, RULES, lambda text: None) as fleet:
-        fleet.load(rounds.LoadTest(device=device, precision="fp32", seconds=0.1))
+    nodes = loaded_nodes(tmp_path, names, device)
     assert {node.name for node in nodes if node.load is not None} == loaded
     assert [node.trouble for node in nodes] == [[] for _ in nodes]
+
+
+def test_a_load_that_does_not_end_leaves_the_rates_that_it_has_measured(tmp_path):
+    nodes = loaded_nodes(tmp_path, ("halfway", "loadless", "a"), "cuda")
+    assert [node.trouble for node in nodes] == [
+        ["did not carry out its load test: it took longer than 500 s."],
+        ["did not carry out its load test: device=cuda, and PyTorch finds no GPU here."],
+        [],
+    ]
+    halfway, loadless, whole = (node.load for node in nodes)
+    assert loadless is None
+    assert halfway.pairs == () and halfway.gpus[0].rates == whole.gpus[0].rates
 
 
 def test_a_step_that_ends_is_the_end_of_all_its_nodes_in_its_own_words(tmp_path):

@@ -1,19 +1,22 @@
 """The load of all accelerators of a host, with processors in place of several."""
 
+import threading
+
 import pytest
 import torch
 
 from train_bench.core.job import Precision
 from train_bench.gpu_check import load
 from train_bench.gpu_check.probe import numbers_of
-from train_bench.profile import peak
+from train_bench.run import microbenchmarks
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setattr(peak, "SECONDS", 0.0)
+    monkeypatch.setattr(microbenchmarks, "SECONDS", 0.0)
+    monkeypatch.setattr(load, "end_process", lambda: None)
 
 
 def test_every_device_has_its_rates_by_the_measuring_code_of_gpu_check():
@@ -23,7 +26,7 @@ def test_every_device_has_its_rates_by_the_measuring_code_of_gpu_check():
 
 
 def test_a_device_that_fails_is_left_alone_and_the_others_go_on(monkeypatch):
-    products, calls = peak.product_rate, []
+    products, calls = microbenchmarks.product_rate, []
 
     def product_rate(*words):
         calls.append(words)
@@ -31,7 +34,7 @@ def test_a_device_that_fails_is_left_alone_and_the_others_go_on(monkeypatch):
             raise RuntimeError("an uncorrectable ECC error")
         return products(*words)
 
-    monkeypatch.setattr(peak, "product_rate", product_rate)
+    monkeypatch.setattr(microbenchmarks, "product_rate", product_rate)
     rows = load.load([CPU] * 3, Precision.fp32, 0.0)
     (failed,) = (row for row in rows if row.error)
     assert (failed.error, failed.rates) == ("RuntimeError: an uncorrectable ECC error", {})
@@ -75,6 +78,46 @@ def test_a_pair_that_fails_leaves_all_others_their_rates(monkeypatch, capsys):
     assert [pair["gpus"] for pair in said["pairs"]] == [[1, 2], [2, 3], [3, 0]]
 
 
+def test_a_pair_that_hangs_is_named_and_costs_no_accelerator_its_rates(monkeypatch, capsys):
+    for_ever, calls = threading.Event(), []
+
+    def reduce(tensors):
+        calls.append(tensors)
+        if len(calls) > 2:  # each pair makes two
+            for_ever.wait(60)
+
+    monkeypatch.setattr(load, "PAIR_SECONDS", 0.2)
+    monkeypatch.setattr(load, "devices", lambda kind: [CPU] * 4)
+    monkeypatch.setattr(load.microbenchmarks, "per_second", lambda work, device: (work(), work(), 2.0)[2])
+    monkeypatch.setattr(torch.cuda.nccl, "all_reduce", reduce)
+    monkeypatch.setattr(load.sys, "argv", ["load", "auto", "fp32", "0"])
+    load.main()
+    for_ever.set()
+    said = numbers_of(capsys.readouterr().out)
+    why = "TimeoutError: no end within 0.2 s"
+    assert [row["error"] for row in said["gpus"]] == [
+        None,
+        f"all-reduce with 2: {why}",
+        f"all-reduce with 1: {why}",
+        None,
+    ]
+    assert all(set(row["rates"]) == {"product", "memory"} for row in said["gpus"])
+    assert [pair["gpus"] for pair in said["pairs"]] == [[0, 1]], "none behind it is tried"
+
+
+def test_a_phase_that_hangs_leaves_the_figures_of_those_before(monkeypatch, capsys):
+    def killed(size, device):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(load, "devices", lambda kind: [CPU])
+    monkeypatch.setattr(load.microbenchmarks, "triad_rate", killed)
+    monkeypatch.setattr(load.sys, "argv", ["load", "auto", "fp32", "0"])
+    with pytest.raises(KeyboardInterrupt):
+        load.main()
+    (row,) = numbers_of(capsys.readouterr().out)["gpus"]
+    assert set(row["rates"]) == {"product"}
+
+
 def test_a_pair_without_memory_is_one_that_fails(monkeypatch):
     rows = [load.Loaded(index=at, name="cpu", uuid=None) for at in range(2)]
 
@@ -93,7 +136,9 @@ def test_a_pair_without_memory_is_one_that_fails(monkeypatch):
 )
 def test_products_are_those_of_the_precision_of_the_job(precision, dtype, monkeypatch):
     asked = []
-    monkeypatch.setattr(peak, "product_rate", lambda side, of, device: asked.append((side, of)) or 1.0)
+    monkeypatch.setattr(
+        microbenchmarks, "product_rate", lambda side, of, device: asked.append((side, of)) or 1.0
+    )
     load.load([CPU], precision, 0.0)
     assert asked == [(128, dtype)]
 

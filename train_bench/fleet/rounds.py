@@ -128,13 +128,15 @@ class Fleet:
         except NodeLost as error:
             self._lose(node, f"became unreachable under load: {error}.")
             return
-        message = answer.get("message")
+        message, why = answer.get("message"), None
         try:
-            if answer.get("ended") != 0:
-                raise ValueError(plain(tail(message, TAIL_CHARACTERS)) if isinstance(message, str) else "?")
-            node.load = load_of(answer.get("numbers"))
+            node.load = load_of(answer.get("numbers"))  # of the phases before the one that failed, too
         except ValueError as error:
-            node.trouble.append(f"did not carry out its load test: {str(error).rstrip('.')}.")
+            why = str(error)
+        if answer.get("ended") != 0:
+            why = plain(tail(message, TAIL_CHARACTERS)) if isinstance(message, str) else "?"
+        if why is not None:
+            node.trouble.append(f"did not carry out its load test: {why.rstrip('.')}.")
 
     def alone(self, trainings: Trainings) -> None:
         """Train every node by itself, all of them in each repeat, so that disturbances over time affect all alike."""

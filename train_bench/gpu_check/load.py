@@ -3,18 +3,18 @@
 python -m train_bench.gpu_check.load DEVICE PRECISION SECONDS
 
 All of them compute large matrix products for so many seconds, then stream their memory, then copy over the host
-link; at last neighbours reduce between them. One that fails, or a pair, leaves the others their figures. On a CPU sizes
-are tiny.
+link; at last neighbours reduce between them. One that fails, or a pair, leaves the others their figures; figures of a
+phase are printed at its end, so that one that hangs leaves those of before. On a CPU sizes are tiny.
 """
 
 from __future__ import annotations
 
 import contextlib
-import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
 
@@ -22,7 +22,8 @@ import torch
 
 from train_bench.core.job import Precision
 from train_bench.gpu_check.probe import Probe, run
-from train_bench.profile import peak
+from train_bench.run import microbenchmarks
+from train_bench.run.rank_state import end_process
 
 SIDE = {"cpu": 128, "cuda": 16384}
 TRIAD_BYTES = {"cpu": 2**16, "cuda": 2**30}
@@ -31,6 +32,9 @@ PAIR_BYTES = {"cpu": 2**16, "cuda": 2**28}
 
 SMI = ("uuid", "clocks.sm", "power.draw", "temperature.gpu", "ecc.errors.uncorrected.volatile.total")
 """What nvidia-smi is asked for under load."""
+
+PAIR_SECONDS = 60.0
+"""Time limit of the all-reduces of a pair, the first of which opens channels."""
 
 LONGEST_ERROR = 300
 
@@ -56,32 +60,34 @@ def devices(kind: str) -> list[torch.device]:
     return [torch.device("cuda", index) for index in range(count)] or [torch.device("cpu")]
 
 
-def load(found: Sequence[torch.device], precision: Precision, seconds: float) -> list[Loaded]:
-    """Load them together, phase by phase."""
+def load(
+    found: Sequence[torch.device],
+    precision: Precision,
+    seconds: float,
+    say: Callable[[Sequence[Loaded]], None] = lambda rows: None,
+) -> list[Loaded]:
+    """Load them together, phase by phase; `say` is called with the rows at the end of each."""
     rows = [_described(index, device) for index, device in enumerate(found)]
     torch.set_float32_matmul_precision("high" if precision is Precision.tf32 else "highest")
 
     def product(device: torch.device) -> dict[str, float]:
-        dtype, until = peak.DTYPES.get(precision, torch.float32), time.monotonic() + seconds
-        rates: list[float] = []
-        while not rates or time.monotonic() < until:
-            rates.append(peak.product_rate(SIDE[device.type], dtype, device))
-        # Later ones are those of a chip at its working temperature.
-        return {"product": statistics.median(rates[len(rates) // 2 :])}
+        dtype = microbenchmarks.DTYPES.get(precision, torch.float32)
+        return {"product": microbenchmarks.settled_product_rate(SIDE[device.type], dtype, device, seconds)}
 
     def memory(device: torch.device) -> dict[str, float]:
-        return {"memory": peak.triad_rate(TRIAD_BYTES[device.type], device)}
+        return {"memory": microbenchmarks.triad_rate(TRIAD_BYTES[device.type], device)}
 
     def link(device: torch.device) -> dict[str, float]:
         if device.type == "cpu":
             return {}
-        to, back = peak.link_rates(LINK_BYTES, device, pinned=True)
+        to, back = microbenchmarks.link_rates(LINK_BYTES, device, pinned=True)
         return {"to_device": to, "from_device": back}
 
     with ThreadPoolExecutor(len(found) + 1) as threads:
         asked = threads.submit(_ask_driver, rows, 0.8 * seconds if found[0].type == "cuda" else None)
         for phase in (product, memory, link):
             list(threads.map(partial(_keep, phase), rows, found))
+            say(rows)
         asked.result()
     return rows
 
@@ -90,25 +96,49 @@ def pairs(
     found: Sequence[torch.device], rows: Sequence[Loaded], reduce: Callable[[Sequence[torch.Tensor]], None]
 ) -> list[dict[str, object]]:
     """Bytes a second of an all-reduce between neighbours in a ring; a pair with one that has failed is left out,
-    and why a pair fails is noted as the error of both."""
+    and why a pair fails is noted as the error of both. A pair that hangs is the last one: its accelerators do not
+    answer, and NCCL may hold a lock."""
     ring = [(at, (at + 1) % len(found)) for at in range(len(found) if len(found) > 2 else len(found) - 1)]
     measured: list[dict[str, object]] = []
     loaded = {at for at, row in enumerate(rows) if row.error is None}
     for pair in ring:
         if not loaded.issuperset(pair):
             continue
-        size = PAIR_BYTES[found[pair[0]].type]
         try:
-            with _current(found[pair[0]]):
-                tensors = [torch.zeros(size // 4, device=found[at]) for at in pair]
-                rate = size * peak.per_second(lambda of=tensors: reduce(of), found[pair[0]])  # type: ignore[misc]
-        except RuntimeError as error:
+            rate = _in_time(lambda of=pair: _pair_rate([found[at] for at in of], reduce))  # type: ignore[misc]
+        except (RuntimeError, TimeoutError) as error:
             for at, other in (pair, pair[::-1]):
                 said = f"all-reduce with {rows[other].index}: {type(error).__name__}: {error}"
                 rows[at].error = rows[at].error or said[:LONGEST_ERROR]
+            if isinstance(error, TimeoutError):
+                break
             continue
         measured.append({"gpus": [rows[at].index for at in pair], "rate": rate})
     return measured
+
+
+def _pair_rate(pair: Sequence[torch.device], reduce: Callable[[Sequence[torch.Tensor]], None]) -> float:
+    size = PAIR_BYTES[pair[0].type]
+    with _current(pair[0]):
+        tensors = [torch.zeros(size // 4, device=device) for device in pair]
+        return size * microbenchmarks.per_second(lambda: reduce(tensors), pair[0])
+
+
+def _in_time(work: Callable[[], float]) -> float:
+    """Result of `work` in a thread, which is left behind where it hangs: then raises `TimeoutError`."""
+    done: Future[float] = Future()
+
+    def carry_out() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=carry_out, daemon=True).start()
+    try:
+        return done.result(PAIR_SECONDS)
+    except TimeoutError:
+        raise TimeoutError(f"no end within {PAIR_SECONDS:g} s") from None
 
 
 def _described(index: int, device: torch.device) -> Loaded:
@@ -155,11 +185,14 @@ def main() -> None:
     kind, precision, seconds = sys.argv[1:]
     found = devices(kind)
     probe = Probe(found[0].type, Path())
-    rows = load(found, Precision(precision), float(seconds))
-    probe.say(gpus=[asdict(row) for row in rows])
-    if len(found) > 1:
-        between = pairs(found, rows, torch.cuda.nccl.all_reduce)
-        probe.say(gpus=[asdict(row) for row in rows], pairs=between)
+
+    def say(rows: Sequence[Loaded], **more: object) -> None:
+        probe.say(gpus=[asdict(row) for row in rows], **more)
+
+    rows = load(found, Precision(precision), float(seconds), say)
+    between = pairs(found, rows, torch.cuda.nccl.all_reduce) if len(found) > 1 else []
+    say(rows, pairs=between)
+    end_process()  # a thread that hangs in NCCL would hold up the end of the interpreter
 
 
 if __name__ == "__main__":

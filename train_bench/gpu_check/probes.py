@@ -107,7 +107,7 @@ def peaks(probe: Probe) -> None:
     import torch
 
     from train_bench.core.job import Precision
-    from train_bench.profile import peak
+    from train_bench.run import microbenchmarks
 
     device = torch.device(probe.device)
     sides = (4096, 8192, 16384) if probe.gpu else (512,)
@@ -115,23 +115,23 @@ def peaks(probe: Probe) -> None:
         if precision is Precision.tf32 and not probe.cuda:
             continue
         torch.set_float32_matmul_precision("high" if precision is Precision.tf32 else "highest")
-        dtype = peak.DTYPES.get(precision, torch.float32)
+        dtype = microbenchmarks.DTYPES.get(precision, torch.float32)
         best = 0.0
         for side in sides:
-            rate = peak.product_rate(side, dtype, device) / 1e12
+            rate = microbenchmarks.product_rate(side, dtype, device) / 1e12
             best = max(best, rate)
             probe.say(**{f"{precision.value}_{side}_tflops": rate})
         probe.say(**{f"{precision.value}_tflops": best})
     torch.set_float32_matmul_precision("highest")
     size = 2**30 if probe.gpu else 2**24
-    probe.say(triad_tb_s=peak.triad_rate(size, device) / 1e12)
+    probe.say(triad_tb_s=microbenchmarks.triad_rate(size, device) / 1e12)
     one, into = (torch.rand(size // 4, device=device) for _ in range(2))
-    probe.say(copy_tb_s=2 * size * peak.per_second(lambda: into.copy_(one), device) / 1e12)
-    probe.say(l2_triad_tb_s=peak.triad_rate(2**22, device) / 1e12)
+    probe.say(copy_tb_s=2 * size * microbenchmarks.per_second(lambda: into.copy_(one), device) / 1e12)
+    probe.say(l2_triad_tb_s=microbenchmarks.triad_rate(2**22, device) / 1e12)
     if not probe.gpu:
         return
     for kind in ("pageable", "pinned") if probe.cuda else ("pageable",):
-        to, back = peak.link_rates(2**28, device, pinned=kind == "pinned")
+        to, back = microbenchmarks.link_rates(2**28, device, pinned=kind == "pinned")
         probe.say(**{f"h2d_{kind}_gb_s": to / 1e9, f"d2h_{kind}_gb_s": back / 1e9})
 
 
