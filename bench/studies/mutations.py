@@ -70,6 +70,13 @@ OF_STATISTICS = ("tests/judge/test_statistics.py",)
 
 MUTATIONS = (
     Mutation(
+        name="the node test on the clock of a restart",
+        file="train_bench/run/rank.py",
+        text="if node_test.is_due(job, parallel) and not is_restart:",
+        mutated="if node_test.is_due(job, parallel):",
+        tests=("tests/run/test_node_test.py",),
+    ),
+    Mutation(
         name="no barrier before init_start",
         file=CLOCK,
         text="        self._ranks.barrier()\n        self._log.init_start()\n",

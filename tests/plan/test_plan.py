@@ -84,6 +84,10 @@ def test_faults_are_in_the_plan_with_checkpoints(text):
         (["checkpoint_seconds=-1"], "checkpoint_seconds is -1"),
         (["checkpoint_seconds=1", "command='true'"], "are for references"),
         (
+            ["node_test=true", "command='true'"],
+            "node_test=true is for references; a command has its own ways",
+        ),
+        (
             ["checkpoint_seconds=1", "launcher=deepspeed", "launcher.zero_stage=1"],
             r"launcher.zero_stage=1 cannot continue from a checkpoint, .* shard .*; leave it out, or checkpoint_s",
         ),
@@ -97,7 +101,7 @@ def test_faults_are_in_the_plan_with_checkpoints(text):
         ),
     ],
 )
-def test_faults_and_checkpoints_that_cannot_be_are_refused(words, why, monkeypatch):
+def test_faults_checkpoints_and_tests_that_cannot_be_are_refused(words, why, monkeypatch):
     monkeypatch.setattr(DeepSpeed, "refuse", lambda self, benchmark: None)  # it need not be installed
     with pytest.raises(RequestError, match=why):
         make(*words)

@@ -83,7 +83,7 @@ def test_a_rank_describes_its_host_by_what_is_used_there(gpus, tmp_path):
         def gather_objects(self, value):
             return [value, *other]
 
-    machine, name = rank._hardware(job(tmp_path, nodes=2), FirstOfTwo())
+    machine, name = rank._hardware(job(tmp_path, nodes=2, node_test=False), FirstOfTwo(), is_restart=False)
     assert name == f"1 x (1 x {H100}) + 1 x (1 x {A100})"
     assert machine["accelerators"] == [H100]
     assert machine["visible_accelerators"] == [H100] * 8
@@ -146,22 +146,53 @@ def test_a_rank_on_a_gpu_tells_what_should_be_equal(gpus, tmp_path, monkeypatch)
     (tmp_path / "version").write_text(f"{line}\nGCC version:  gcc version 12.3.0\n")
     asked = []
     monkeypatch.setattr(system.gpus, "power_limit_watts", lambda uuid: asked.append(uuid) or 650)
+    monkeypatch.setattr(system.gpus, "largest_clock_mhz", lambda uuid: 1980)
     gpus(H100, A100)
     (one,) = on(gpus, [H100, A100], 0, [1])
-    told = {name: one.facts[name] for name in ("GPU", "NVIDIA driver", "power limit")}
-    assert told == {"GPU": A100, "NVIDIA driver": "580.65.06", "power limit": "650 W"}
+    told = {name: one.facts[name] for name in ("GPU", "NVIDIA driver", "power limit", "largest GPU clock")}
+    assert told == {
+        "GPU": A100,
+        "NVIDIA driver": "580.65.06",
+        "power limit": "650 W",
+        "largest GPU clock": "1980 MHz",
+    }
     assert asked == ["uuid 1"]
 
 
-def test_the_power_limit_is_asked_of_nvml_by_uuid(monkeypatch):
-    nvml = SimpleNamespace(
-        nvmlInit=lambda: None,
-        nvmlDeviceGetHandleByUUID=lambda uuid: {"GPU-1b": 7}[uuid],
-        nvmlDeviceGetEnforcedPowerLimit=lambda handle: {7: 699_600}[handle],
-    )
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+class Nvml:
+    """A driver that knows one GPU, whose memory has no error correction."""
+
+    def __init__(self, reasons=0):
+        self._reasons = reasons
+        self.nvmlInit = lambda: None
+
+    def nvmlDeviceGetHandleByUUID(self, uuid):
+        return {"GPU-1b": 7}[uuid]
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, handle):
+        return {7: 699_600}[handle]
+
+    def nvmlDeviceGetMaxClockInfo(self, handle, clock):
+        return {(7, 1): 1980}[handle, clock]
+
+    def nvmlDeviceGetClockInfo(self, handle, clock):
+        return {(7, 1): 1200}[handle, clock]
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle):
+        return {7: self._reasons}[handle]
+
+    def nvmlDeviceGetTotalEccErrors(self, handle, kind, counter):
+        raise RuntimeError("NVMLError_NotSupported")
+
+
+def test_nvml_is_asked_by_uuid_and_what_it_does_not_know_is_left_out(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml(reasons=0x04 | 0x40))
     assert system.gpus.power_limit_watts("1b") == system.gpus.power_limit_watts("GPU-1b") == 700
-    assert system.gpus.power_limit_watts("another") is None
+    assert system.gpus.largest_clock_mhz("1b") == 1980
+    assert system.gpus.state("1b") == {"clock_mhz": 1200, "slowdowns": ["hardware thermal slowdown"]}
+    for ask in (system.gpus.power_limit_watts, system.gpus.largest_clock_mhz):
+        assert ask("another") is None
+    assert system.gpus.state("another") == {}
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,8 @@ class Job:
     program that drops the caches of a host, as typed; None: the rank does it, as root.
     `python` is the interpreter of the ranks; None is that of the launching process. `evaluator` is the program that
     measures the quality of what a `command` hands over, whose time is left out of the score with `evaluator_off_clock`.
-    `grace_seconds` is how long before their end ranks that write checkpoints are warned of it.
+    `grace_seconds` is how long before their end ranks that write checkpoints are warned of it. With `node_test`, ranks
+    test their devices and an all-reduce before the clock; None: those on GPUs do.
     """
 
     benchmark: str
@@ -172,6 +173,7 @@ class Job:
     evaluator: Command | None = None
     evaluator_off_clock: bool = False
     grace_seconds: float = 30.0
+    node_test: bool | None = None
 
     def numbered(self, total: int) -> str:
         """`run 0 (1 of 5)`: its number, as files and tables have it, and its place among all."""
@@ -244,6 +246,9 @@ RANK_CORES = "rank_cores"
 
 UNEQUAL_HARDWARE = "unequal_hardware"
 """The key under which a log and `system.json` have sentences on hardware that differs among ranks, if any does."""
+
+NODE_TEST = "node_test"
+"""The key under which `system.json` has the figures of the node test before the first run, if there was one."""
 
 BATCH_JOB = "batch_job"
 """The key under which a log and `system.json` have the job of the batch system that a run was a part of."""

@@ -119,7 +119,7 @@ def batch(asked: Asked) -> Iterator[str]:
 
 def options_of_references(asked: Asked) -> Iterator[str]:
     """Options that a command does not have."""
-    for name in ("keep_weights", "deterministic"):
+    for name in ("keep_weights", "deterministic", "node_test"):
         if getattr(asked.options, name) and asked.options.command is not None:
             yield f"{name}=true is for references; a command has its own ways. Leave it out."
 

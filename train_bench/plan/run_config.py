@@ -190,6 +190,12 @@ class RunConfig:
         "after the step that they are in; launcher=slurm asks for the warning so long before",
         in_jobs=True,
     )
+    node_test: bool | None = option(
+        None,
+        "matrix products of all ranks at once and an all-reduce before the clock of each run, about two seconds: "
+        "figures in system.json, and a warning of slow ranks. Default: on GPUs",
+        in_jobs=True,
+    )
     inject_faults: str | None = option(
         None,
         "'kill rank 0 every 60 s', '... every 60 s on average seed 7' (exponentially distributed), or host or launcher "

@@ -23,6 +23,7 @@ from train_bench.core import cores, files, plugins
 from train_bench.core.job import (
     BATCH_JOB,
     DETERMINISTIC,
+    NODE_TEST,
     PLAN_DIGEST,
     RANK_CORES,
     UNEQUAL_HARDWARE,
@@ -127,7 +128,9 @@ def _run(job: Job, parallel: Parallel, state: RankState) -> None:
     from train_bench.run import events
     from train_bench.run.timed_run import timed_run
 
-    machine, detected = _hardware(job, parallel)
+    checkpoints = _checkpoints(job, parallel)
+    failed_ms = 0 if checkpoints is None else checkpoints.failed_ms
+    machine, detected = _hardware(job, parallel, is_restart=bool(failed_ms))
     name = job.announcement.get("submission_platform") or detected
     config = _config(job)
     digest = plan_digest(files.read_json(Path(sys.argv[1])))
@@ -144,8 +147,6 @@ def _run(job: Job, parallel: Parallel, state: RankState) -> None:
         config={**job.config, "hyperparameters": config.hyperparameters.logged()},
     )
     task = _task(job, config)
-    checkpoints = _checkpoints(job, parallel)
-    failed_ms = 0 if checkpoints is None else checkpoints.failed_ms
     if parallel.rank == 0:
         if not failed_ms:
             events.claim(job.partial_log)
@@ -159,19 +160,26 @@ def _run(job: Job, parallel: Parallel, state: RankState) -> None:
         task.close()
 
 
-def _hardware(job: Job, parallel: Parallel) -> tuple[dict[str, Any], str]:
-    """Description of this host with the accelerators that its ranks use, and the name of all hosts."""
-    from train_bench.run import system
+def _hardware(job: Job, parallel: Parallel, *, is_restart: bool) -> tuple[dict[str, Any], str]:
+    """Description of this host with the accelerators that its ranks use, and the name of all hosts. Ranks that start
+    again do so on the clock, and are not tested."""
+    from train_bench.run import node_test, system
 
     own = system.rank_hardware(parallel.device, host=parallel.rank // job.nproc_per_node)
     ranks = parallel.from_rank_zero(parallel.gather_objects(own)) or [own]
     machine = system.describe()
     visible, used = machine["accelerators"], system.used_accelerators(r for r in ranks if r.host == own.host)
+    figures: dict[str, Any] | None = None
+    warnings = system.unequal(ranks)
+    if node_test.is_due(job, parallel) and not is_restart:
+        figures, slow = node_test.run(job, parallel, own)
+        warnings += slow
     machine |= {
         "accelerators": used,
         "visible_accelerators": visible,
         RANK_CORES: _use_of_cores(job, parallel),
-        UNEQUAL_HARDWARE: system.unequal(ranks),
+        UNEQUAL_HARDWARE: warnings,
+        NODE_TEST: figures,
         BATCH_JOB: system.batch_job(os.environ),
     }
     return machine, system.platform_of(ranks)

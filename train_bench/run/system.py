@@ -86,6 +86,7 @@ def rank_hardware(device: torch.device, *, host: int) -> RankHardware:
         }
         facts["GPU memory"] = f"{getattr(properties, 'total_memory', 0) / 2**30:.1f} GiB"
         facts["power limit"] = f"{gpus.power_limit_watts(str(uuid)) or 'unknown'} W"
+        facts["largest GPU clock"] = f"{gpus.largest_clock_mhz(str(uuid)) or 'unknown'} MHz"
     return RankHardware(
         name=platform.node(),
         facts=facts,
