@@ -10,7 +10,7 @@ folder=${SLURM_LOCAL:-/tmp/slurm-local}
 conf=$folder/slurm.conf
 mark=$folder/.made-by-local.sh
 port=${SLURM_LOCAL_PORT:-7100}
-cpus=$(nproc)
+cpus=$(env -u OMP_NUM_THREADS nproc) # which heeds that variable
 export SLURM_CONF=$conf
 
 end() { # PID: end the process and wait until it is gone

@@ -40,7 +40,7 @@ MAY_SEE = {
     "serving": BASE | TASKS | {"campaign", "energy", "judge", "logs", "plan", "rules", "run", "startup"},
     "startup": BASE | TASKS | {"campaign", "check", "judge", "plan", "run"},
     "profile": BASE | TASKS | {"run", "dry_run", "judge", "logs", "rules"},
-    "gpu_check": BASE | TASKS | {"judge", "plan", "profile", "run"},
+    "gpu_check": BASE | TASKS | {"judge", "plan", "run"},
     "equivalence": BASE | TASKS | {"campaign", "check", "compare", "judge", "plan", "run"},
     "forecast": BASE | {"judge", "logs", "rules"},
     "referee": BASE | {"compare", "judge", "logs"},
