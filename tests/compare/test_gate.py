@@ -26,16 +26,17 @@ AT_MOST = 0.05 + 3 * math.sqrt(0.05 * 0.95 / DRAWS)
 
 
 def score(logs, seeds_from=0, without_time=0):
-    """An entry with times of these logarithms, and with runs that ended without one."""
+    """An entry with times of these logarithms, infinite ones of runs that miss the target, and with runs that ended
+    without one."""
     common = {"counted": True, "compliant": True, "sha256": None, "times_digest": None}
     common |= {"samples": None, "evaluation_minutes": None}
     runs = [
         SimpleNamespace(
             index=index,
             seed=seeds_from + index,
-            minutes=math.exp(log),
-            converged=True,
-            status="success",
+            minutes=None if math.isinf(log) else math.exp(log),
+            converged=not math.isinf(log),
+            status="aborted" if math.isinf(log) else "success",
             **common,
         )
         for index, log in enumerate(logs)
@@ -175,6 +176,52 @@ def test_an_entry_with_runs_that_ended_without_a_time_is_not_passed():
     assert both.verdict == gate.NOT_SLOWER
 
 
+FAILED = math.inf
+
+
+@pytest.mark.parametrize("seeds_from", [0, 1000], ids=["paired", "independent"])
+def test_an_entry_that_misses_the_target_is_found_before_the_last_pair(seeds_from):
+    """Without a time of B there are no bounds, and a gate that cannot tell lets a request through."""
+    a, b = score([0.0, 0.01] * 5), score([FAILED] * 10, seeds_from)
+    for runs in range(11):
+        growing = score([FAILED] * runs, seeds_from)
+        one = gate.against_one("A", score([0.0, 0.01] * 5), "B", growing, LIMIT, most_pairs=10)
+        if one.verdict != gate.CANNOT_TELL:
+            break
+    assert one.verdict == gate.LESS_OFTEN
+    assert runs < 10
+    (_, (failed, ended)) = one.failing.failed
+    assert failed == ended == runs
+    again = gate.against_one("A", a, "B", b, LIMIT, most_pairs=10)
+    assert again.failing == one.failing
+    said = sentence(again.as_json(), "A", "B")
+    assert said.startswith(f"B reaches the target less often than A: {runs} of {runs} runs of B and 0 of ")
+    assert f"Decided after {runs} of at most 10 pairs" in said
+    assert gate.EXIT_CODES[gate.LESS_OFTEN] == 1
+    assert gate.against_one("B", b, "A", a, LIMIT, most_pairs=10).verdict == gate.CANNOT_TELL
+
+
+def test_failures_of_a_contest_decide_nothing():
+    both = score([0.0, 0.01] * 5), score([FAILED] * 10)
+    assert (
+        gate.against_one("A", both[0], "B", both[1], 0.0, most_pairs=10, level=0.01).verdict
+        == gate.CANNOT_TELL
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"most_pairs": 8}], ids=["once", "sequential"])
+def test_as_many_failures_are_called_more_in_at_most_5_of_100_cases(options):
+    generator = numpy.random.default_rng(5)
+    draws = 400
+    logs = generator.normal(0, 0.1, size=(2, draws, 8))
+    logs[generator.random(logs.shape) < 0.5] = FAILED
+    gates = [
+        gate.against_one("A", score(a), "B", score(b, 1000), LIMIT, **options)
+        for a, b in zip(*logs.tolist(), strict=True)
+    ]
+    assert 0 < share(gates, gate.LESS_OFTEN) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / draws)
+
+
 def test_looks_repeated_with_more_runs_come_to_the_same_answer():
     generator = numpy.random.default_rng(11)
     a, b = generator.normal(0, 0.05, 10), generator.normal(0.2, 0.05, 10)
@@ -202,7 +249,9 @@ def test_a_limit_is_in_percent_with_or_without_its_sign(text, limit):
 
 
 def test_a_fraction_without_a_sign_may_be_meant_as_a_ratio_and_is_refused():
-    with pytest.raises(RequestError, match=r"may be meant as a percentage or as a ratio; give 0.03% or 3%"):
+    with pytest.raises(
+        RequestError, match=r"may be meant as a percentage or as a ratio; give '0.03%' or '3%'"
+    ):
         gate.limit_of("0.03")
 
 

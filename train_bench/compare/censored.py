@@ -54,6 +54,23 @@ def failure_probability(a: Sequence[float], b: Sequence[float], *, paired: bool)
     return as_rare / math.comb(len(a) + len(b), in_all)
 
 
+def more_failures_probability(a: Sequence[float], b: Sequence[float], *, paired: bool) -> float:
+    """One-sided p-value of b failing no more often than a, by the same tests."""
+    failed = [math.isinf(value) for value in a], [math.isinf(value) for value in b]
+    if paired:
+        only_b = sum(other and not one for one, other in zip(*failed, strict=True))
+        discordant = only_b + sum(one and not other for one, other in zip(*failed, strict=True))
+        return float(
+            sum(math.comb(discordant, count) for count in range(only_b, discordant + 1)) / 2.0**discordant
+        )
+    in_all, of_b = sum(failed[0]) + sum(failed[1]), sum(failed[1])
+    ways = sum(
+        math.comb(len(b), count) * math.comb(len(a), in_all - count)
+        for count in range(of_b, min(in_all, len(b)) + 1)
+    )
+    return ways / math.comb(len(a) + len(b), in_all)
+
+
 def _difference(a: float, b: float) -> float:
     return 0.0 if a == b else b - a
 

@@ -256,9 +256,7 @@ def pairs_of(a: Score, b: Score) -> tuple[list[ScoredRun], list[ScoredRun], bool
     one are a subset of those of the other. The runs that make the result are not known before the last."""
     in_turn = (sorted(filter(has_time, score.runs), key=lambda run: run.index) for score in (a, b))
     runs_a, runs_b = map(independence.without_copies, in_turn)
-    seeds_a, seeds_b = ({run.seed for run in score.runs} for score in (a, b))
-    distinct = len(seeds_a) == len(a.runs) and len(seeds_b) == len(b.runs)
-    if not distinct or None in seeds_a | seeds_b or not (seeds_a <= seeds_b or seeds_b <= seeds_a):
+    if not _growing_by_the_same_seeds(a, b):
         return runs_a, runs_b, False
     partner = {run.seed: run for run in runs_b}
     runs_a = [run for run in runs_a if run.seed in partner]
@@ -344,8 +342,7 @@ def bounded_exp(logarithm: float) -> float:
 def usable(score: WithRuns) -> list[ScoredRun]:
     """Runs whose times can be compared: those that make the result, converged and comply; of copies of a log and of
     runs with one seed the first, unless all have that seed."""
-    timed = [run for run in score.runs if run.counted and has_time(run)]
-    return independence.without_repeated_seeds(independence.without_copies(timed))
+    return _independent([run for run in score.runs if run.counted and has_time(run)])
 
 
 def has_time(run: ScoredRun) -> bool:
@@ -361,6 +358,12 @@ def _same_seeds(a: Score, b: Score) -> bool:
     return distinct and seeds_a == seeds_b and None not in seeds_a
 
 
+def _growing_by_the_same_seeds(a: WithRuns, b: WithRuns) -> bool:
+    seeds_a, seeds_b = ({run.seed for run in score.runs} for score in (a, b))
+    distinct = len(seeds_a) == len(a.runs) and len(seeds_b) == len(b.runs)
+    return distinct and None not in seeds_a | seeds_b and (seeds_a <= seeds_b or seeds_b <= seeds_a)
+
+
 def _in_order_of_seeds(runs: Sequence[ScoredRun], seeds: set[int | None]) -> list[ScoredRun]:
     return sorted((run for run in runs if run.seed in seeds), key=lambda run: run.seed or 0)
 
@@ -372,26 +375,33 @@ def logs_of(runs: Sequence[ScoredRun], field: str) -> list[float] | None:
 
 def failures(score: WithRuns) -> list[ScoredRun]:
     """Runs of the result that ended and have no time. The last one may be under way."""
+    failed = [run for run in ended(score) if run.counted and not has_time(run)]
+    return _independent(failed)
+
+
+def _independent(runs: Sequence[ScoredRun]) -> list[ScoredRun]:
+    return independence.without_repeated_seeds(independence.without_copies(runs))
+
+
+def ended(score: WithRuns) -> list[ScoredRun]:
+    """Runs that ended, with a time or without. The last one may be under way."""
     last = max((run.index for run in score.runs), default=0)
-    ended = [
-        run
-        for run in score.runs
-        if run.counted and not has_time(run) and (run.status != DIED or run.index < last)
-    ]
-    return independence.without_repeated_seeds(independence.without_copies(ended))
+    return [run for run in score.runs if has_time(run) or run.status != DIED or run.index < last]
 
 
 def outcomes_of(
     a: Score, b: Score, name_a: str = "A", name_b: str = "B", *, upto: int | None = None
 ) -> Outcomes:
     """Logarithms of the times of all runs that count, infinite where one failed, in pairs if the runs are; `upto` the
-    index of a run only."""
+    index of a run only, and then of all of them: those that make the result are not known before the last."""
     ended_a, ended_b = (
-        [run for run in (*usable(score), *failures(score)) if upto is None or run.index <= upto]
+        [*usable(score), *failures(score)]
+        if upto is None
+        else _independent([run for run in ended(score) if run.index <= upto])
         for score in (a, b)
     )
     runs_a, runs_b = independence.without_common(name_a, ended_a, name_b, ended_b)
-    paired = _same_seeds(a, b)
+    paired = _same_seeds(a, b) if upto is None else _growing_by_the_same_seeds(a, b)
     if paired:
         common = {run.seed for run in runs_a} & {run.seed for run in runs_b}
         runs_a, runs_b = _in_order_of_seeds(runs_a, common), _in_order_of_seeds(runs_b, common)

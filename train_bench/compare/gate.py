@@ -2,8 +2,8 @@
 (decision 0106).
 
 `slower` if the lower confidence bound of its slow-down is above the limit, `not_slower` if the upper bound is below it,
-else `cannot_tell`. Each is wrong in at most 5 of 100 cases. A slow-down is the ratio of geometric mean times, above 1
-where the entry takes longer.
+else `less_often` if it fails to reach the target significantly more often, else `cannot_tell`. Each is wrong in at most
+5 of 100 cases. A slow-down is the ratio of geometric mean times, above 1 where the entry takes longer.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from train_bench.compare.comparison import (
     WithRuns,
     bounded_exp,
     comparable,
+    ended,
     failures,
     floors_of,
     has_time,
@@ -53,11 +54,10 @@ from train_bench.judge.statistics import (
     variances_of_difference,
     welch_error,
 )
-from train_bench.logs.record import DIED
 
-SLOWER, NOT_SLOWER, CANNOT_TELL = "slower", "not_slower", "cannot_tell"
+SLOWER, LESS_OFTEN, NOT_SLOWER, CANNOT_TELL = "slower", "less_often", "not_slower", "cannot_tell"
 
-EXIT_CODES = {NOT_SLOWER: 0, SLOWER: 1, CANNOT_TELL: 3}
+EXIT_CODES = {NOT_SLOWER: 0, SLOWER: 1, LESS_OFTEN: 1, CANNOT_TELL: 3}
 """Exit codes of `compare --fail-if-slower`."""
 
 SHARE = 0.8
@@ -85,10 +85,20 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Failing:
+    """Significantly more failures of b than of a: [of a, of b], the failed runs and all that ended, at the look that
+    found it, the one-sided p-value and its level (Fisher's exact test; of pairs, McNemar's)."""
+
+    failed: tuple[tuple[int, int], tuple[int, int]]
+    p: float
+    level: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
     """Gate result of `b` against `a`, which is one entry or several of a history.
 
-    verdict     `slower`, `not_slower` or `cannot_tell`
+    verdict     `slower`, `less_often` (it reaches the target), `not_slower` or `cannot_tell`
     reason      why it cannot be told: `interval` (the bounds include the limit, or there are too few runs), `failures`
                 (they differ, and a rank test that counts them does not agree) or `not alternated`
     limit       largest allowed slow-down, 0.03 for 3 %
@@ -96,6 +106,7 @@ class Gate:
                 fewer than three runs
     without_time  runs of b beyond those of a that ended and have no time, because of which b is not passed
     failed      [of a, of b]: runs that ended without a time, and all that ended; None of a history
+    failing     why it is `less_often`; None if it is not
     most_pairs  largest number of pairs; None if the gate looks once
     looks       every look at pairs of runs, until one decided
     campaigns   folders of the history; empty without
@@ -119,6 +130,7 @@ class Gate:
     one_seed: tuple[int | None, int | None] = (None, None)
     reason: str | None = None
     failed: tuple[tuple[int, int], tuple[int, int]] | None = None
+    failing: Failing | None = None
     design: Design = ANY
 
     def as_json(self) -> dict[str, Any]:
@@ -135,8 +147,8 @@ def limit_of(text: str) -> float:
         )
     if 0 < float(match[1]) < 1 and not match[2]:
         raise RequestError(
-            f"--fail-if-slower is {text!r}, which may be meant as a percentage or as a ratio; give {match[1]}% or "
-            f"{100 * float(match[1]):g}%."
+            f"--fail-if-slower is {text!r}, which may be meant as a percentage or as a ratio; give '{match[1]}%' or "
+            f"'{100 * float(match[1]):g}%'."
         )
     return float(match[1]) / 100
 
@@ -155,7 +167,7 @@ def against_one(
 ) -> Gate:
     """Gate between two entries, one of `others` that are tested together. With `most_pairs` it tests after
     each pair of runs, in the order in which they were made, until it decides; with a `level` as well, `slower` is wrong
-    with at most that probability, however small.
+    with at most that probability, however small, and failures decide nothing.
 
     Raises `RequestError` if their times cannot be compared.
     """
@@ -172,11 +184,17 @@ def against_one(
             levels[0] = increments(level, most_pairs)
         sizes = range(LEAST_RUNS, min(there, most_pairs) + 1)
         tests = [(size, size, *both) for size, both in zip(sizes, zip(*levels, strict=True), strict=False)]
+    failing, last = None, math.inf
+    if level is None:
+        failing, last = _failing(a, b, name_a, name_b, ALPHA / others, most_pairs)
     looks: list[Bounds] = []
     verdict: str = CANNOT_TELL
     reason: str | None = INTERVAL
     for size_a, size_b, low_level, high_level in tests:
         first_a, first_b = runs_a[:size_a], runs_b[:size_b]
+        upto = None if most_pairs is None else max(run.index for run in (*first_a, *first_b))
+        if upto is not None and upto > last:
+            break
         of_a, of_b = logs_of(first_a, "minutes") or [], logs_of(first_b, "minutes") or []
         floors = floors_of(first_a, first_b, paired=paired)
         drift = drift_error(design.groups, (size_a, size_b)) if design.groups else None
@@ -185,11 +203,12 @@ def against_one(
         )
         difference = statistics.fmean(of_b) - statistics.fmean(of_a)
         looks.append(_bounds(min(size_a, size_b), difference, error, freedom, low_level, high_level))
-        upto = None if most_pairs is None else max(run.index for run in (*first_a, *first_b))
         outcomes = outcomes_of(a, b, name_a, name_b, upto=upto)
         verdict, reason = _verdict(looks[-1], limit, without, outcomes, design)
         if verdict != CANNOT_TELL:
             break
+    if verdict == CANNOT_TELL and failing is not None:
+        verdict, reason = LESS_OFTEN, None
     bounds = looks[-1] if looks else None
     more: int | None = 0
     if verdict == CANNOT_TELL:
@@ -210,6 +229,7 @@ def against_one(
         one_seed=(only_seed(runs_a), only_seed(runs_b)),
         reason=reason,
         failed=(_ended(a), _ended(b)),
+        failing=failing if verdict == LESS_OFTEN else None,
         design=design,
     )
 
@@ -327,6 +347,26 @@ def _verdict(
     return verdict, None
 
 
+def _failing(
+    a: Score, b: Score, name_a: str, name_b: str, level: float, most_pairs: int | None
+) -> tuple[Failing | None, float]:
+    """The look that finds more failures of b, with the index of its last run; none, and infinity."""
+    if most_pairs is None:
+        looks: Sequence[tuple[int | None, float]] = [(None, level)]
+    else:
+        indices = (sorted(run.index for run in ended(side)) for side in (a, b))
+        last = [max(both) for both in zip(*indices, strict=False)]
+        levels = nominal_levels(SHARE * level, most_pairs)
+        looks = list(zip(last[LEAST_RUNS - 1 :], levels, strict=False))
+    for upto, of_look in looks:
+        outcomes = outcomes_of(a, b, name_a, name_b, upto=upto)
+        if outcomes.failed[1] and (p := outcomes.more_failures_p()) <= of_look:
+            failed_a, failed_b = outcomes.failed
+            counts = (failed_a, len(outcomes.a)), (failed_b, len(outcomes.b))
+            return Failing(failed=counts, p=p, level=of_look), math.inf if upto is None else upto
+    return None, math.inf
+
+
 def _ended(score: WithRuns) -> tuple[int, int]:
     """Failures, and all runs of the result that ended."""
     failed = len(failures(score))
@@ -335,8 +375,7 @@ def _ended(score: WithRuns) -> tuple[int, int]:
 
 def _without_time(score: WithRuns) -> int:
     """Number of an entry's finished runs without a time. The last one may be under way."""
-    last = max((run.index for run in score.runs), default=0)
-    return sum(not has_time(run) and (run.status != DIED or run.index < last) for run in score.runs)
+    return sum(not has_time(run) for run in ended(score))
 
 
 def _bounds(

@@ -12,7 +12,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from train_bench.compare.censored import RankTest, failure_probability, rank_test
+from train_bench.compare.censored import (
+    RankTest,
+    failure_probability,
+    more_failures_probability,
+    rank_test,
+)
 from train_bench.compare.design import NOT_ALTERNATED, Design
 from train_bench.judge.statistics import ALPHA
 
@@ -54,6 +59,10 @@ class Outcomes:
     def failure_p(self) -> float:
         """Two-sided p-value of equal shares of failures."""
         return failure_probability(self.a, self.b, paired=self.paired)
+
+    def more_failures_p(self) -> float:
+        """One-sided p-value of b failing no more often than a."""
+        return more_failures_probability(self.a, self.b, paired=self.paired)
 
     def fails_more(self) -> int:
         """1 if b fails significantly more often than a, -1 if a does, else 0."""

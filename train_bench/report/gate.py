@@ -11,7 +11,7 @@ from train_bench.compare import quality_gate, unchanged
 from train_bench.compare.campaign_table import label_of
 from train_bench.compare.comparison import LEAST_RUNS
 from train_bench.compare.design import HISTORY
-from train_bench.compare.gate import CANNOT_TELL, EXIT_CODES, NOT_SLOWER, SLOWER, Gate
+from train_bench.compare.gate import CANNOT_TELL, EXIT_CODES, LESS_OFTEN, NOT_SLOWER, SLOWER, Gate
 from train_bench.compare.quality_gate import NOT_WORSE, WORSE, QualityGate
 from train_bench.compare.unchanged import CHANGED, UNCHANGED, Unchanged
 from train_bench.compare.verdict import DRIFT, FAILURES
@@ -34,7 +34,8 @@ def document(
     `compared` is that of the comparisons."""
     on_quality = [one.verdict for of_one in quality for one in of_one]
     verdicts = [*(one.verdict for one in gates), *on_quality, *(one.verdict for one in equal)]
-    verdict = max(verdicts, key=[UNCHANGED, NOT_WORSE, NOT_SLOWER, CANNOT_TELL, CHANGED, WORSE, SLOWER].index)
+    worst_last = [UNCHANGED, NOT_WORSE, NOT_SLOWER, CANNOT_TELL, CHANGED, WORSE, LESS_OFTEN, SLOWER]
+    verdict = max(verdicts, key=worst_last.index)
     labels = [label_of(number) for number in range(1, len(gates) + 1)]
     sentences = [
         sentence(
@@ -112,6 +113,7 @@ def show_together(gates: Sequence[Mapping[str, Any]], console: Console) -> None:
         by_verdict.setdefault(gate["verdict"], []).append(label_of(at))
     named = {
         SLOWER: f"Slower than A by more than {100 * gates[0]['limit']:g} %",
+        LESS_OFTEN: "Reaching the target less often than A",
         NOT_SLOWER: "Not slower",
         CANNOT_TELL: "Undecided",
     }
@@ -201,6 +203,14 @@ def _further_quality(gate: Mapping[str, Any]) -> str:
 def _verdict(gate: Mapping[str, Any], a: str, b: str) -> str:
     question = f"{b} is slower than {a} by more than {100 * gate['limit']:g} %"
     bounds = gate["bounds"]
+    if (found := gate["failing"]) is not None:
+        (failed_a, ended_a), (failed_b, ended_b) = found["failed"]
+        decided = f" Decided after {ended_b} of at most {gate['most_pairs']} pairs of runs."
+        return (
+            f"{b} reaches the target less often than {a}: {failed_b} of {ended_b} runs of {b} and {failed_a} of "
+            f"{ended_a} of {a} did not reach it or broke the rules (one-sided p = {found['p']:.2g}, level "
+            f"{100 * found['level']:.2g} %).{decided if gate['most_pairs'] is not None else ''}"
+        )
     if bounds is None:
         return (
             f"Undecided whether {question}: a verdict needs at least {LEAST_RUNS} runs of each that reach the "

@@ -50,6 +50,7 @@ def test_ctrl_c_removes_the_worktrees_and_the_same_command_goes_on(repository, m
         (["HEAD~1", "HEAD", "resnet_mini"], "'resnet_mini' is not an option of a run"),
         (["HEAD~1", "HEAD", "--pairs", "2"], "--pairs is 2; a test needs at least 3 pairs."),
         (["HEAD~1", "HEAD", "--fail-if-slower", "fast"], "--fail-if-slower is 'fast'"),
+        (["HEAD~1", "HEAD", "--fail-if-worse", "0"], "--fail-if-worse is 0; give the loss of quality"),
         (["HEAD", "HEAD"], "are the same commit"),
     ],
 )

@@ -1,5 +1,5 @@
 """Is my commit slower? Revisions A and B of the git repository around this folder alternate on this machine until it is
-decided whether B is slower than A by more than a limit.
+decided whether B is slower than A by more than a limit, or reaches the target less often.
 
 What follows is typed as for `run`: overrides, and a trainer of your own behind two dashes. Each revision is checked out
 into a git worktree, which has what git tracks and is removed at the end; data_dir= and a program outside the repository
@@ -9,6 +9,7 @@ stay where they are. Runs have equal seeds (seed=1 if none is given).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -39,6 +40,10 @@ def main(arguments: Sequence[str]) -> int:
     limit = gate.limit_of(options.fail_if_slower)
     if options.pairs < LEAST_RUNS:
         raise RequestError(f"--pairs is {options.pairs}; a test needs at least {LEAST_RUNS} pairs.")
+    question = Question(
+        paths=(), limit=limit, margin=options.fail_if_worse, sequential=True, pairs=options.pairs
+    )
+    question.refuse()
     shared_options.refuse_no_file(options.to, "page.html")
     words = [*options.options, *others]
     overrides.resolve(words)  # the folder of a benchmark is found from now on, by the judge as well
@@ -51,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
         options.pairs,
         folder,
     )
-    question = Question(paths=ab.folders(folder), limit=limit, sequential=True, pairs=pair.pairs)
+    question = replace(question, paths=ab.folders(folder))
     if not options.json:
         say(f"A is {pair.revisions[0].name}; B is {pair.revisions[1].name}; their campaigns are in {folder}")
     revisions.alternate(
@@ -75,11 +80,17 @@ def _decided(question: Question, *, quiet: bool) -> bool:
             say(str(error))
         return False
     (only,) = content["gates"]
-    if only["looks"] and not quiet:
-        last = only["looks"][-1]
-        word = "undecided" if content["verdict"] == gate.CANNOT_TELL else "decided"
-        say(f"after {last['runs']} pairs: B takes {last['value']:.3f} times as long as A; {word}")
-    return bool(content["verdict"] != gate.CANNOT_TELL)
+    known = [f"B takes {only['bounds']['value']:.3f} times as long as A"] if only["bounds"] else []
+    known += [
+        f"{failed} of {ended} runs of {side} missed the target"
+        for side, (failed, ended) in zip("AB", only["failed"], strict=True)
+        if failed
+    ]
+    decided = content["verdict"] != gate.CANNOT_TELL
+    if known and not quiet:
+        pairs = min(ended for _, ended in only["failed"])
+        say(f"after {pairs} pairs: {', '.join(known)}; {'decided' if decided else 'undecided'}")
+    return bool(decided)
 
 
 def _parser() -> Parser:
@@ -100,6 +111,12 @@ def _parser() -> Parser:
         default="3",
         metavar="PERCENT",
         help="the slow-down that is allowed in percent; 3 without it",
+    )
+    parser.add_argument(
+        "--fail-if-worse",
+        type=float,
+        metavar="MARGIN",
+        help="also if the quality of B is worse by more than this after the same training, in the unit of the metric",
     )
     parser.add_argument(
         "--pairs",
