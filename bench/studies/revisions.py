@@ -1,12 +1,13 @@
-"""Verdicts of `train-bench compare-revisions` on a repository with a planted slow-down of 5 %, with none, and with a
-worse result.
+"""Verdicts of `train-bench compare-revisions` on a repository with a planted slow-down of 5 %, with none, and with two
+worse results.
 
     python bench/studies/revisions.py [REPEATS [CASE ...]]
 
 The repository has the trainer of `train-bench new trainer --plain`, made to compute some tenths of a second an epoch.
 `slower` computes 5 % more an epoch, `same` changes a comment, `worse` learns at half the rate, so that it needs more
-epochs. Printed are, for each of the REPEATS (10) of a case, the verdict, the pairs that it took and the ratio of the
-times, then how often each verdict came. An idle machine; a case takes up to eight minutes on one core.
+epochs, `misses` does not learn. Printed are, for each of the REPEATS (10) of a case, the verdict, the pairs that it
+took, the ratio of the times and the misses of the second revision, then how often each verdict came. An idle machine;
+a case takes up to eight minutes on one core, `misses` half an hour.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ CASES = {
     "worse": lambda text: text.replace("w2 -= rate *", "w2 -= rate / 2 *").replace(
         "w1 -= rate *", "w1 -= rate / 2 *"
     ),
+    "misses": lambda text: text.replace("w2 -= rate *", "w2 -= 0 *").replace("w1 -= rate *", "w1 -= 0 *"),
 }
 """What the second commit does to the trainer."""
 
@@ -64,8 +66,8 @@ def repository(folder: Path, case: str) -> None:
         git("commit", "--quiet", "-m", case, folder=folder)
 
 
-def compared(folder: Path, number: int) -> tuple[str, int, float]:
-    """Verdict, pairs and ratio of the times of one comparison."""
+def compared(folder: Path, number: int) -> tuple[str, str]:
+    """Verdict of one comparison, and what it is made of."""
     words = (
         "compare-revisions",
         "HEAD~1",
@@ -77,8 +79,9 @@ def compared(folder: Path, number: int) -> tuple[str, int, float]:
     if answer.returncode not in (0, 1, 3):
         sys.exit(answer.stderr)
     (gate,) = json.loads(answer.stdout)["gates"]
-    last = gate["looks"][-1]
-    return gate["verdict"], last["runs"], last["value"]
+    failed, ended = gate["failed"][1]
+    ratio = f"ratio {gate['bounds']['value']:.3f}" if gate["bounds"] else "no ratio"
+    return gate["verdict"], f"{ended} pairs, {ratio}, {failed} misses"
 
 
 def main() -> int:
@@ -90,9 +93,9 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as made:
             repository(Path(made), case)
             for number in range(repeats):
-                verdict, pairs, ratio = compared(Path(made), number)
+                verdict, of = compared(Path(made), number)
                 verdicts[verdict] += 1
-                print(f"{case} {number}: {verdict} after {pairs} pairs, ratio {ratio:.3f}", flush=True)
+                print(f"{case} {number}: {verdict} after {of}", flush=True)
         counts = ", ".join(f"{word} {count}" for word, count in verdicts.most_common())
         print(f"{case}: {counts} of {repeats}, {time.monotonic() - began:.0f} s", flush=True)
     return 0
