@@ -8,6 +8,7 @@ from train_bench.rules import ruleset
 
 LOGS = Path(__file__).parents[1] / "logs" / "examples"
 MINI = ruleset.load("mini-1.0").benchmark("resnet_mini")
+FULL = ruleset.load("training-1.1.0").benchmark("resnet")
 
 
 def log_text(source, *, index, seconds=60.0):

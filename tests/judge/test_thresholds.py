@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.judge.campaigns import LOGS, MINI
+from tests.judge.campaigns import FULL, LOGS, MINI
 from tests.judge.checks.test_physics import CPU, ours, times_the_peak
 from tests.judge.checks.test_physics import asked as questions_of_physics
 from tests.judge.published.test_power_review import node, questions, write
@@ -141,7 +141,7 @@ def run_of_seconds(folder: Path, seconds: float) -> bool:
         line["time_ms"] = began + round(max(0, line["time_ms"] - began) * factor)
     (folder / "result_0.txt").write_text("".join(f":::MLLOG {json.dumps(line)}\n" for line in lines))
     record, log = read_record(folder / "result_0.txt", MINI)
-    return "short" in {one.check for one in judge_run(record, log, MINI, world_size=2).findings}
+    return "short" in {one.check for one in judge_run(record, log, FULL, world_size=2).findings}
 
 
 def power(folder: Path, value: float, *, kind: str, lines: Callable[[Any, float], Any]) -> bool:
