@@ -75,7 +75,7 @@ def copied():
 def test_a_container_holds_what_is_installed_and_nothing_else_of_the_checkout(name):
     links = {path.readlink() for path in (ROOT / "train_bench").iterdir() if path.is_symlink()}
     wanted = {str(path).removeprefix("../") for path in links} | {"train_bench"}
-    wanted |= {"pyproject.toml", "constraints.txt", "README.md", "LICENSE"}
+    wanted |= {"pyproject.toml", "setup.py", "constraints.txt", "README.md", "LICENSE"}
     assert copied()[name] == wanted
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     assert ignored[1] == "*"
