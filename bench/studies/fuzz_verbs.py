@@ -531,6 +531,7 @@ ARGUMENTS: dict[str, Draw] = {
     "gpu-check": _gpu_check,
     "startup": _startup,
     "accept": _accept,
+    "glossary": lambda rng, material: [*_noise(rng, 0.6), *_form(rng, "mean", "--json", "factor")],
     "report": _report,
     "web": _web,
     "index": _index,

@@ -107,6 +107,7 @@ GROUPS: dict[str, tuple[Verb, ...]] = {
             "[OVERRIDE ...]",
             "Accept a fleet: train on each NODE, on pairs and on all; name faulty nodes",
         ),
+        Verb("glossary", "[WORD ...]", "Explain the words that tables and pages of results print"),
     ),
     "Share": (
         Verb("report", "PATH ... --to F", "Write one page about campaigns or trees of results"),
@@ -198,6 +199,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "accept benchmark=resnet_midi n1 n2 n3 n4 output=/shared/fleet",
         "accept benchmark=resnet_midi n1 n2 --by 'srun -N1 -n1 -w {node}'",
     ),
+    "glossary": ("glossary olympic mean", "glossary"),
     "report": ("report demo --to demo.html", "report before after --to both.html --price-per-hour 12.5"),
     "web": ("web results",),
     "index": ("index results training_results_v1.1",),
@@ -270,8 +272,6 @@ configuration, --multirun sweeps. Every verb has --help.
 
 eval "$(train-bench -sc install=bash)" completes verbs and options in this
 shell (also zsh and fish).
-
-docs/glossary.md has every word that tables and pages print.
 
 Exit code 0: valid. 1: it ran, but the result is invalid or incomplete.
 2: the request was wrong. 3: undecided (compare, compare-revisions, accept,
