@@ -21,6 +21,7 @@ BANNED = {
     r"\bmade another\b": "as a starting point",
     r"\bwithout this check\b": "skips the check",
     r"\bgive or take\b": "+-",
+    r"\.\.\.%(?=[ .,;)]|$)": "a space before %",
     r"\blook-alikes?\b": "synthetic",
 }
 """Constructions that a reader has to translate, and what to write."""
@@ -39,7 +40,8 @@ EXPRESSION = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|<!--.*?-->", re.DOTALL)
 
 
 def messages(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Line and text of each literal but docstrings; an f-string is one text, with `...` for a value."""
+    """Line and text of each literal but docstrings; an f-string is one text, with `...` for a value, and `...%` for one
+    that is formatted as a percentage."""
     nodes = list(ast.walk(tree))
     apart = {id(one.value) for one in nodes if isinstance(one, ast.Expr)}
     apart |= {id(one) for node in nodes if isinstance(node, ast.JoinedStr) for one in node.values}
@@ -47,8 +49,15 @@ def messages(tree: ast.Module) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in apart:
             yield node.lineno, node.value
         elif isinstance(node, ast.JoinedStr):
-            texts = (one.value if isinstance(one, ast.Constant) else "..." for one in node.values)
-            yield node.lineno, "".join(map(str, texts))
+            yield node.lineno, "".join(map(_text, node.values))
+
+
+def _text(part: ast.expr) -> str:
+    if isinstance(part, ast.Constant):
+        return str(part.value)
+    assert isinstance(part, ast.FormattedValue)
+    spec = part.format_spec.values if isinstance(part.format_spec, ast.JoinedStr) else []
+    return "...%" if spec and str(getattr(spec[-1], "value", "")).endswith("%") else "..."
 
 
 def printed_docstrings(file: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -130,6 +139,14 @@ def test_a_sentence_of_the_dialect_is_found(text):
     ],
 )
 def test_plain_sentences_pass(text):
+    assert not banned(text)
+
+
+@pytest.mark.parametrize("value", ["{share:.1%}", "{share:.0f}%", "({share:+.2%} less)"])
+def test_percentages_are_printed_alike(value):
+    ((_, text),) = messages(ast.parse(f"say(f'{value}')"))
+    assert banned(text) == ["a space before %"]
+    ((_, text),) = messages(ast.parse("say(f'{100 * share:.1f} %')"))
     assert not banned(text)
 
 

@@ -265,7 +265,7 @@ def test_a_trajectory_is_compared_as_long_as_the_twins_agree():
     assert (found.verdict, found.compared, found.note) == (
         EQUAL,
         3,
-        "of 5, where repetitions of A differ by 5%",
+        "of 5, where repetitions of A differ by 5 %",
     )
 
 

@@ -47,12 +47,16 @@ FAULTS = {
     "throttled": (
         {"changed": {"product": 500e12}},
         (2,),
-        "500 TFLOP/s of matrix products, 23% below the 650.7",
+        "500 TFLOP/s of matrix products, 23 % below the 650.7",
     ),
-    "slow memory": ({"changed": {"memory": 2e12}}, (2,), "2 TB/s of memory, 33% below the 3.003"),
-    "narrow link to the host": ({"changed": {"to_device": 2e10}}, (2,), "20 GB/s from the host, 60% below"),
-    "narrow link from it": ({"changed": {"from_device": 2e10}}, (2,), "20 GB/s to the host, 60% below"),
-    "slow pair": ({"slow_pairs": (1,)}, (1, 2), "100 GB/s of an all-reduce, 50% below the 200 of the others"),
+    "slow memory": ({"changed": {"memory": 2e12}}, (2,), "2 TB/s of memory, 33 % below the 3.003"),
+    "narrow link to the host": ({"changed": {"to_device": 2e10}}, (2,), "20 GB/s from the host, 60 % below"),
+    "narrow link from it": ({"changed": {"from_device": 2e10}}, (2,), "20 GB/s to the host, 60 % below"),
+    "slow pair": (
+        {"slow_pairs": (1,)},
+        (1, 2),
+        "100 GB/s of an all-reduce, 50 % below the 200 of the others",
+    ),
     "slow in all of its pairs": ({"slow_pairs": (1, 2)}, (2,), "in all of its pairs."),
     "memory errors": ({"errors": 3}, (2,), "with 3 uncorrected memory errors since the last reset."),
     "failed": (

@@ -121,7 +121,7 @@ def test_one_step_has_all_nodes_and_loses_the_ill_ones_alone(tmp_path):
     names = ("a", "throttled", "dies", "b", "hangs", "c")
     found, done = checked(tmp_path, *names, command=IN_ONE_STEP, load=load)
     assert {nodes[0]: sentence.partition(":")[0] for nodes, sentence in sentences(found).items()} == {
-        "throttled": "throttled has GPU 3 (Fake G, throttled-3) with 0.0045 TFLOP/s of matrix products, 25% below the "
+        "throttled": "throttled has GPU 3 (Fake G, throttled-3) with 0.0045 TFLOP/s of matrix products, 25 % below the "
         "0.006 of the others like it (within chance",
         "dies": "dies became unreachable during its training",
         "hangs": "hangs became unreachable during its training",
@@ -225,8 +225,8 @@ def test_nodes_train_one_after_the_other_where_that_is_asked(tmp_path):
         (
             "slow",
             (
-                "takes 100% longer than others of its type (within chance: 15%); other processes or CPU "
-                "limits took 40% of its CPU demand"
+                "takes 100 % longer than others of its type (within chance: 15 %); other processes or CPU "
+                "limits took 40 % of its CPU demand"
             ),
         ),
         ("wrong", "has another result than 3 of 4 nodes of its type; evaluation 1 gave 0.25 instead of 0.5."),

@@ -90,7 +90,7 @@ def test_a_fleet_that_got_slower_since_the_baseline_is_slow_in_every_node():
         (("a",), "slow"),
         (("b",), "slow"),
     ]
-    assert "50% longer than the baseline" in verdict.findings[0].sentence
+    assert "50 % longer than the baseline" in verdict.findings[0].sentence
 
 
 def test_weights_are_not_held_against_a_baseline_with_other_versions_which_are_told():
@@ -170,7 +170,7 @@ def test_a_node_that_only_the_noise_excuses_is_not_good():
     assert verdict.state == "cannot tell"
     [doubt] = verdict.undecided
     assert doubt.nodes == ("b",)
-    assert "b is slow: it takes 26% longer than others of its type. Nodes vary by 15%" in doubt.sentence
+    assert "b is slow: it takes 26 % longer than others of its type. Nodes vary by 15 %" in doubt.sentence
     assert "2 trainings of each node" in doubt.sentence
     quiet = [node(name, trained(1.0 + at / 50), trained(1.01 + at / 50)) for at, name in enumerate("abcd")]
     assert judge_nodes(quiet, {}, NOISE).state == "good"

@@ -76,7 +76,7 @@ def test_a_reference_below_its_peer_is_a_verdict_and_first_in_the_table():
     ]
     text = page(given)
     assert text.index("- references: slow") < text.index("| slow, bf16") < text.index("| quick, bf16")
-    assert "| 8 | 8000 | 1.0 | 41% | - | a loop 1.0 | 0.900 (0.800 to 1.300) | - | 0.97 | - | - |" in text
+    assert "| 8 | 8000 | 1.0 | 41 % | - | a loop 1.0 | 0.900 (0.800 to 1.300) | - | 0.97 | - | - |" in text
 
 
 def test_the_page_names_what_was_not_tried_with_the_reason():

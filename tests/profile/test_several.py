@@ -66,12 +66,12 @@ def test_threads_of_other_batches_are_not_compared():
 
 def test_a_number_of_types_that_is_the_same_for_all_is_told_once():
     told = several.side_by_side([of_classes("a", matrix=1.0, element=1.0)] * 3)
-    assert told["answer"]["sentence"].startswith("2 types of operators hold 90%")
+    assert told["answer"]["sentence"].startswith("2 types of operators hold 90 %")
 
 
 def test_one_type_is_told_in_the_singular():
     told = several.side_by_side([of_classes("a", matrix=1.0)] * 3)
-    assert told["answer"]["sentence"].startswith("1 type of operators holds 90%")
+    assert told["answer"]["sentence"].startswith("1 type of operators holds 90 %")
     assert "1 of 1 types of operators holds 90 %" in list(profiles_in_sentences(told))[1]
 
 

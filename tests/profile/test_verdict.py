@@ -111,9 +111,9 @@ def test_a_gpu_that_is_known_is_held_to_its_data_sheet_too_in_sixteen_bits_alone
 def test_waiting_for_data_is_told_by_what_its_thread_does_meanwhile():
     answer = profile(rank(input=8.0))["answer"]
     assert answer["sentence"].startswith(
-        "fake waits 51% for data (critical): the training process makes the batches itself"
+        "fake waits 51 % for data (critical): the training process makes the batches itself"
     )
-    assert "data.workers=1, which saves at most 51%" in answer["sentence"]
+    assert "data.workers=1, which saves at most 51 %" in answer["sentence"]
     nearly = profile(rank(input=0.4))["answer"]["findings"]
     assert "input" not in [finding["name"] for finding in nearly]
 
@@ -122,7 +122,7 @@ def test_time_in_which_others_have_the_processor_is_not_blamed_on_the_data():
     assert "input" in [finding["name"] for finding in profile(rank(input=2.0))["answer"]["findings"]]
     disturbed = profile(rank(input=2.0, had=0.2))
     assert "input" not in [finding["name"] for finding in disturbed["answer"]["findings"]]
-    assert "had a CPU for 20% of their computing time" in disturbed["notes"][0]
+    assert "had a CPU for 20 % of their computing time" in disturbed["notes"][0]
 
 
 def test_work_between_steps_is_told_where_it_takes_most():
@@ -131,7 +131,7 @@ def test_work_between_steps_is_told_where_it_takes_most():
         one["phases"]["own work"] = one["processor"]["own work"] = 20.0
         one["waited"]["own work"] = 0.0
     assert profile(raw)["answer"]["sentence"].startswith(
-        "fake spends 69% on work of its own between steps (critical)"
+        "fake spends 69 % on work of its own between steps (critical)"
     )
 
 
@@ -142,7 +142,8 @@ def test_a_slow_rank_is_named_and_what_others_wait_for_it_is_no_transfer():
     assert together["ranks"][1]["late_seconds"] == pytest.approx(3.0, abs=3)
     sentence = profile(fast, slow)["answer"]["sentence"]
     assert (
-        "rank 1 on here is last in 100% of the steps, and had a CPU for 50% of its computing time" in sentence
+        "rank 1 on here is last in 100 % of the steps, and had a CPU for 50 % of its computing time"
+        in sentence
     )
 
 
@@ -150,7 +151,7 @@ def test_communication_that_nobody_waits_for_is_transfer():
     pair = [rank(number, communication=4.0) for number in range(2)]
     told = profile(*pair)
     assert told["across"]["waited_seconds"] == 0
-    assert told["answer"]["sentence"].startswith("fake spends 31% on exposed communication")
+    assert told["answer"]["sentence"].startswith("fake spends 31 % on exposed communication")
 
 
 def test_an_overhead_above_five_percent_is_labelled():
@@ -167,14 +168,14 @@ def test_a_window_without_a_step_says_so():
     one = rank(steps=0) | {"steps_of_window": None, "layers": [], "operators": []}
     taken = one["rounds"][0][0] | {"seconds": 1.0, "processor": 1.0}
     told = profile(one | {"rounds": [[taken, taken]] * 4})
-    assert "spends 100% on evaluations (critical)" in told["answer"]["sentence"]
+    assert "spends 100 % on evaluations (critical)" in told["answer"]["sentence"]
     assert any("0 step(s) of 0 ms" in line for line in in_sentences(told))
 
 
 def test_the_difference_of_two_profiles_says_what_got_slower():
     told = difference.between(profile(rank()), profile(rank(input=5.0)))
     assert told["answer"]["sentence"].startswith(
-        "A step takes 45% longer (8.8e+03 to 1.28e+04 ms): the largest part is input"
+        "A step takes 45 % longer (8.8e+03 to 1.28e+04 ms): the largest part is input"
     )
     assert told["differ"] == []
 

@@ -41,7 +41,7 @@ def test_profiles_beside_each_other_have_their_plots(tmp_path, visit):
     path.write_text(write.profiles_page(several.side_by_side([content, *hostile])))
     seen = visit(path)
     assert seen.draw("profiles") == 3
-    assert "types of operators hold 90%" in seen.page.locator("main p").first.inner_text()
+    assert "types of operators hold 90 %" in seen.page.locator("main p").first.inner_text()
     assert seen.page.evaluate("window.hacked") is None
     assert seen.overflow() <= 0
 

@@ -554,7 +554,7 @@ def test_rounded_weights_that_are_better_than_the_exact_ones_are_for_review(soun
     assert "quality" not in broken(judge_folder(sound, None))
     asked = [one for one in judge_folder(sound, None).findings if one.check == "quality"]
     assert [one.grade for one in asked] == ["review"]
-    assert "seldom better than exact ones by more than 1%" in asked[0].message
+    assert "seldom better than exact ones by more than 1 %" in asked[0].message
 
 
 def test_a_wait_that_one_test_lacks_is_for_review(two):

@@ -45,7 +45,7 @@ def test_pages_that_a_process_maps_stay_and_the_file_is_not_called_cold(file):
     with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ) as mapping:
         assert sum(mapping[:: mmap.PAGESIZE]) >= 0
         with pytest.raises(
-            LaunchError, match=r"cannot be made cold: 100.0% of it stay .* A process may map it"
+            LaunchError, match=r"cannot be made cold: 100.0 % of it stay .* A process may map it"
         ):
             page_cache.make_cold(file)
 
@@ -69,7 +69,7 @@ def test_a_folder_on_a_disk_is_accepted_and_nothing_is_left_there(on_disk):
 
 def test_a_file_that_does_not_stay_in_memory_is_not_called_warm(file, monkeypatch):
     monkeypatch.setattr(page_cache, "resident_share", lambda path: 0.5)
-    with pytest.raises(LaunchError, match=r"50.0% of it are there after it was read"):
+    with pytest.raises(LaunchError, match=r"50.0 % of it are there after it was read"):
         page_cache.make_warm(file)
 
 

@@ -413,7 +413,7 @@ def _trajectory(pair: Pair) -> Check:
     wild = np.flatnonzero(np.maximum.accumulate(spread) > STEADY * np.abs(a))
     steady = int(wild[0]) if len(wild) else count
     off = np.flatnonzero(~(np.abs(b - a) <= may)[:steady])
-    note = f"of {count}, where repetitions of A differ by {STEADY:.0%}" if steady < count else ""
+    note = f"of {count}, where repetitions of A differ by {100 * STEADY:.0f} %" if steady < count else ""
     if not len(off):
         moved = float(np.ptp(a[:steady])) if steady else 0.0
         return Check(
@@ -544,7 +544,7 @@ def _tensors(pair: Pair, name: str, prefix: str, *, backwards: bool = False) -> 
             times = error / may if may > 0 else np.inf
             if worst is None or times > worst[0]:
                 worst = times, key
-    notes = [f"{len(unsteady)} more vary by {STEADY:.0%} with rounding"] * bool(unsteady)
+    notes = [f"{len(unsteady)} more vary by {100 * STEADY:.0f} % with rounding"] * bool(unsteady)
     notes += [f"{others} more have other shapes"] * bool(others)
     note = "; ".join(notes)
     if first is not None and worst is not None:

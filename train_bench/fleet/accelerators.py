@@ -171,8 +171,8 @@ def _compare(
                 below, chance = distinct(100 * (1 - rate / reference), 100 * (1 - 1 / bound), decimals=0)
                 unit = UNITS[figure]
                 slow[site] = (
-                    f"{rate / unit:.4g} {WORDS[figure]}, {below}% below the {reference / unit:.4g} {whose} "
-                    f"(within chance: {chance}%)"
+                    f"{rate / unit:.4g} {WORDS[figure]}, {below} % below the {reference / unit:.4g} {whose} "
+                    f"(within chance: {chance} %)"
                 )
                 break
     _name(verdict, by_name, rates, slow)

@@ -167,7 +167,7 @@ def _slow_pairs(verdict: Verdict, pairs: Sequence[tuple[str, ...]], slow: Sequen
         verdict.find(
             [name],
             "link",
-            f"is slow in all of its pairs ({longest:.0%} longer than other pairs), but not alone: check "
+            f"is slow in all of its pairs ({100 * longest:.0f} % longer than other pairs), but not alone: check "
             "its network.",
         )
     for pair in slow:
@@ -176,7 +176,7 @@ def _slow_pairs(verdict: Verdict, pairs: Sequence[tuple[str, ...]], slow: Sequen
             verdict.find(
                 pair,
                 "link",
-                f"take {longer:.0%} longer than other pairs: check the link between them.",
+                f"take {100 * longer:.0f} % longer than other pairs: check the link between them.",
             )
 
 
@@ -331,13 +331,13 @@ def _times(verdict: Verdict, kind: Type, nodes: Sequence[Node], known: Known | N
             paces,
             "slow",
             f"Undecided whether a node is slow ({kind.name}): times vary, or other processes use the CPUs, "
-            f"so much that only a slow-down of {usual.highest - 1:.0%} or more would be detected "
+            f"so much that only a slow-down of {100 * (usual.highest - 1):.0f} % or more would be detected "
             f"({_trainings(nodes)} of each node). Repeat on idle nodes.",
         )
     disturbed = [node.name for node in nodes if _waited(node)]
     if 2 * len(disturbed) > len(nodes):
         verdict.notes.append(
-            f"Other processes or CPU limits took more than {LOST_BOUND:.0%} of the CPU demand of "
+            f"Other processes or CPU limits took more than {100 * LOST_BOUND:.0f} % of the CPU demand of "
             f"{', '.join(disturbed)}: times are those of disturbed machines."
         )
     for node in nodes:
@@ -351,7 +351,7 @@ def _times(verdict: Verdict, kind: Type, nodes: Sequence[Node], known: Known | N
                 verdict.find(
                     [node.name],
                     "slow",
-                    f"takes {longer}% longer than {against} (within chance: {chance}%){_waited(node)}.",
+                    f"takes {longer} % longer than {against} (within chance: {chance} %){_waited(node)}.",
                 )
                 break
         else:
@@ -359,9 +359,9 @@ def _times(verdict: Verdict, kind: Type, nodes: Sequence[Node], known: Known | N
                 verdict.doubt(
                     [node.name],
                     "slow",
-                    f"Undecided whether {node.name} is slow: it takes {excess - 1:.0%} longer than others of its type. "
-                    f"Nodes vary by {usual.assumed - 1:.0%}; only the noise of these times ({_trainings(nodes)} of "
-                    f"each node) excuses more. Repeat on idle nodes, with more --repeats.",
+                    f"Undecided whether {node.name} is slow: it takes {100 * (excess - 1):.0f} % longer than others of "
+                    f"its type. Nodes vary by {100 * (usual.assumed - 1):.0f} %; only the noise of these times "
+                    f"({_trainings(nodes)} of each node) excuses more. Repeat on idle nodes, with more --repeats.",
                 )
 
 
@@ -386,7 +386,7 @@ def _waited(node: Node) -> str:
     if not known or max(known) <= LOST_BOUND:
         return ""
     share, _ = distinct(100 * max(known), 100 * LOST_BOUND, decimals=0)
-    return f"; other processes or CPU limits took {share}% of its CPU demand"
+    return f"; other processes or CPU limits took {share} % of its CPU demand"
 
 
 def _most(values: Sequence[Any]) -> Any:

@@ -62,7 +62,7 @@ class Interval:
 
     def as_json(self) -> dict[str, Any]:
         """Plain data, for example {"median": 2.1, "80%": [1.9, 2.4], "95%": [1.8, 2.6]}."""
-        bounds = {f"{level:.0%}": list(bounds) for level, bounds in self.within.items()}
+        bounds = {str(round(100 * level)) + "%": list(bounds) for level, bounds in self.within.items()}
         return {"median": self.median, **bounds}
 
 

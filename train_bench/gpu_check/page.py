@@ -105,7 +105,7 @@ def _references(rows: Iterable[Raw]) -> Iterator[str]:
 
 
 def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{share:.0%}"
+    return "-" if share is None else f"{100 * share:.0f} %"
 
 
 def _flat(numbers: Raw, above: str = "") -> Iterator[str]:

@@ -230,9 +230,7 @@ def in_a_sentence(forecast: Forecast, now: datetime, *, turns: bool = False) -> 
 
 def _percent(share: float) -> str:
     """Share of simulations; never printed as 0 or 100 %."""
-    return (
-        "below 1 %" if share < 0.01 else "above 99 %" if share > 0.99 else f"{share:.0%}".replace("%", " %")
-    )
+    return "below 1 %" if share < 0.01 else "above 99 %" if share > 0.99 else f"{100 * share:.0f} %"
 
 
 def _end(campaign: Interval, now: datetime, *, turns: bool) -> str:

@@ -146,13 +146,14 @@ def _rows(sides: Any, seconds_of: Any) -> list[dict[str, Any]]:
 def _sentence(steps: list[float], parts: list[dict[str, Any]], layers: list[dict[str, Any]]) -> str:
     change = steps[1] / steps[0] - 1
     if abs(change) < SAME:
-        return f"A step takes as long as before ({steps[0] * 1000:.3g} and {steps[1] * 1000:.3g} ms, {change:+.1%})."
+        took = f"{steps[0] * 1000:.3g} and {steps[1] * 1000:.3g} ms"
+        return f"A step takes as long as before ({took}, {100 * change:+.1f} %)."
     slower = change > 0
     part = parts[0] if slower else parts[-1]
     layer = layers[0] if slower else layers[-1]
     word = "longer" if slower else "less"
     return (
-        f"A step takes {abs(change):.0%} {word} ({steps[0] * 1000:.3g} to {steps[1] * 1000:.3g} ms): the "
+        f"A step takes {100 * abs(change):.0f} % {word} ({steps[0] * 1000:.3g} to {steps[1] * 1000:.3g} ms): the "
         f"largest part is {part['name']} ({part['grew'] * 1000:+.3g} ms); of the modules {layer['name']} "
         f"changed most ({layer['grew'] * 1000:+.3g} ms)."
     )

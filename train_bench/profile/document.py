@@ -347,13 +347,13 @@ def _notes(content: Mapping[str, Any]) -> list[str]:
     for row in content["levels"]:
         if row["labelled"]:
             notes.append(
-                f"Level {row['level']} ({row['name']}) has an overhead of {row['overhead']['median']:.0%} "
+                f"Level {row['level']} ({row['name']}) has an overhead of {100 * row['overhead']['median']:.0f} % "
                 "of a step; its shares are scaled to the seconds of level 1."
             )
     had = verdict.cpu_share(content)
     if had < DISTURBED:
         notes.append(
-            f"The training threads had a CPU for {had:.0%} of their computing time: other processes use "
+            f"The training threads had a CPU for {100 * had:.0f} % of their computing time: other processes use "
             "this machine. Profile again while it is idle."
         )
     if content["device"] != "cuda":

@@ -86,6 +86,6 @@ def _sentence(entries: list[dict[str, Any]]) -> str:
         what += (
             "" if worst["evaluation_known"] else " and evaluations, which some of its logs do not separate"
         )
-        return f"{of} spends {shares['train']:.0%} of its clock in {what}; {next_step}."
+        return f"{of} spends {100 * shares['train']:.0f} % of its clock in {what}; {next_step}."
     what, next_step = NEXT[part]
-    return f"{of} spends {shares[part]:.0%} of its clock on {what} ({severity(shares[part])}); {next_step}."
+    return f"{of} spends {100 * shares[part]:.0f} % of its clock on {what} ({severity(shares[part])}); {next_step}."

@@ -165,7 +165,7 @@ def _sentence(rows: Sequence[Content], joins: Sequence[Content]) -> str:
     number = f"{held[0]} to {held[-1]}" if held[0] < held[-1] else f"{held[0]}"
     types = "type of operators holds" if held[-1] == 1 else "types of operators hold"
     return (
-        f"{number} {types} {HELD:.0%} of the operators' time of each of {len(rows)} profiles; most similar "
+        f"{number} {types} {100 * HELD:.0f} % of the operators' time of each of {len(rows)} profiles; most similar "
         f"are {' and '.join(first['of'])} (distance {first['distance']:.2g}), least similar to the others "
         f"{' and '.join(apart)} ({last['distance']:.2g}); of {known} with enough steps, "
         + (

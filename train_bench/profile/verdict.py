@@ -82,7 +82,7 @@ def _found(
         name=name,
         share=share,
         severity=severity(share),
-        what=what.format(share=share),
+        what=what.format(share=f"{100 * share:.0f} %"),
         evidence=evidence,
         next_step=next_step,
     )
@@ -98,21 +98,21 @@ def _input(content: Content) -> Finding | None:
     at_work = min(1.0, (row["thread_used_processor"] or 0.0) / max(had, 0.05))
     if at_work > BUSY:
         evidence = (
-            f"the training process makes the batches itself (its thread was busy for {at_work:.0%} of that "
+            f"the training process makes the batches itself (its thread was busy for {100 * at_work:.0f} % of that "
             "time)"
         )
         if workers == 0:
-            next_step = f"set data.workers=1, which saves at most {share:.0%} if a core is free"
+            next_step = f"set data.workers=1, which saves at most {100 * share:.0f} % if a core is free"
         else:
             next_step = "move the preparation of batches to loader processes"
     else:
-        evidence = f"the training thread slept for {1 - at_work:.0%} of that time"
+        evidence = f"the training thread slept for {100 * (1 - at_work):.0f} % of that time"
         next_step = (
             "check where the loader waits: files, locks, sleep"
             if not workers
             else f"use more than data.workers={workers} processes, or faster storage"
         )
-    return _found("input", share, "waits {share:.0%} for data", evidence, next_step)
+    return _found("input", share, "waits {share} for data", evidence, next_step)
 
 
 def cpu_share(content: Content) -> float:
@@ -130,10 +130,10 @@ def _straggler(content: Content) -> Finding | None:
         return None
     share = slow["late_share"] * content["window"]["training_seconds"] / content["window"]["seconds"]
     used = slow["thread_used_processor"]
-    evidence = f"rank {slow['rank']} on {slow['host']} is last in {slow['last']:.0%} of the steps"
+    evidence = f"rank {slow['rank']} on {slow['host']} is last in {100 * slow['last']:.0f} % of the steps"
     of_others = max((row["thread_used_processor"] or 0.0 for row in rows if row is not slow), default=0.0)
     if used is not None and used < STARVED * of_others:
-        evidence += f", and had a CPU for {used:.0%} of its computing time"
+        evidence += f", and had a CPU for {100 * used:.0f} % of its computing time"
         next_step = "give it CPUs of its own (launcher.threads_per_rank, other programs on that host)"
     else:
         others = [row for row in rows if row is not slow]
@@ -141,17 +141,17 @@ def _straggler(content: Content) -> Finding | None:
         place = "its input" if more > slow["late_seconds"] / 2 else "its forward and backward pass"
         evidence += f", by {slow['late_seconds'] * 1000:.1f} ms, because {place} takes longer"
         next_step = "compare the hardware and load of that rank with the others"
-    return _found("straggler", share, "waits {share:.0%} for its slowest rank", evidence, next_step)
+    return _found("straggler", share, "waits {share} for its slowest rank", evidence, next_step)
 
 
 def _communication(content: Content) -> Finding | None:
     share = _of(content, "communication")
     overlap = content["overlap"]
-    hidden = "" if overlap is None else f"; DDP hides {overlap['overlapped']:.0%} of its own"
+    hidden = "" if overlap is None else f"; DDP hides {100 * overlap['overlapped']:.0f} % of its own"
     return _found(
         "communication",
         share,
-        "spends {share:.0%} on exposed communication",
+        "spends {share} on exposed communication",
         f"the training thread waits for collectives, not counting waits for slower ranks{hidden}",
         (
             "overlap the gradient reduction with the backward pass, or reduce less often (larger batches, "
@@ -164,7 +164,7 @@ def _own_work(content: Content) -> Finding | None:
     return _found(
         "own work",
         _of(content, "own"),
-        "spends {share:.0%} on work of its own between steps",
+        "spends {share} on work of its own between steps",
         "inference between steps (self-play) and the processing of its results",
         "use more ranks, which share this work; optimizing the step does not help",
         least=CRITICAL,
@@ -175,7 +175,7 @@ def _evaluation(content: Content) -> Finding | None:
     return _found(
         "evaluation",
         _of(content, "evaluation"),
-        "spends {share:.0%} on evaluations",
+        "spends {share} on evaluations",
         f"each takes {content['window']['evaluation_seconds']:.3g} s",
         "use a larger evaluation batch, or more ranks",
         least=CRITICAL,
@@ -192,7 +192,7 @@ def _double(content: Content) -> Finding | None:
     return _found(
         "double precision",
         share,
-        "spends {share:.0%} on modules in double precision",
+        "spends {share} on modules in double precision",
         f"{dearest['name']} ({dearest['type']}) has tensors of float64 in a job of {content['precision']}",
         "cast its weights and inputs",
     )
@@ -214,7 +214,7 @@ def _copies(content: Content) -> Finding | None:
     return _found(
         "copies",
         share,
-        "spends {share:.0%} on copying tensors",
+        "spends {share} on copying tensors",
         f"{dearest['name']}, {dearest['calls']:.0f} times a step in the {dearest['phase']} pass{where}",
         "keep one memory layout and precision, and avoid copies of tensors that are only read",
         least=COPIES,
@@ -256,7 +256,7 @@ def _gaps(content: Content) -> Finding | None:
     return _found(
         "framework",
         share,
-        "spends {share:.0%} between operators",
+        "spends {share} between operators",
         "time of Python and the framework without compute",
         "use a larger batch per rank, or compile=true",
         least=WARNING,
@@ -274,10 +274,10 @@ def _computing(content: Content) -> str:
     peak = content["compute"]["share_of_peak"]
     dearest = max(content["layers"], key=_seconds_of)
     return (
-        f"is compute-bound: {sum(totals.values()) / content['window']['seconds']:.0%} of the window is "
-        f"operators, most of them {kind} ({totals[kind] / content['window']['seconds']:.0%}), at "
-        f"{peak:.1%} of the peak; the most expensive module is {dearest['name']}, and no other cost "
-        f"reaches {DEADBAND:.0%}."
+        f"is compute-bound: {100 * sum(totals.values()) / content['window']['seconds']:.0f} % of the window is "
+        f"operators, most of them {kind} ({100 * totals[kind] / content['window']['seconds']:.0f} %), at "
+        f"{100 * peak:.1f} % of the peak; the most expensive module is {dearest['name']}, and no other cost "
+        f"reaches {100 * DEADBAND:.0f} %."
     )
 
 

@@ -56,10 +56,10 @@ def row(node: Mapping[str, Any]) -> list[str]:
         node["name"],
         f"{min(one['seconds'] for one in trainings):.2f}" if trainings else "-",
         longer(node),
-        f"{max(waited):.1%}" if waited else "-",
+        f"{100 * max(waited):.1f} %" if waited else "-",
         "-" if ahead is None else f"{round(ahead, 3) + 0.0:+.3f}",
         ((trainings[0]["weights"] or "-") if trainings else "-")[:8],
-        "-" if node["mfu"] is None else f"{node['mfu']:.1%}",
+        "-" if node["mfu"] is None else f"{100 * node['mfu']:.1f} %",
         WORDS[node["verdict"]],
     ]
 
@@ -87,4 +87,4 @@ def gpu_rows(node: Mapping[str, Any]) -> list[list[str]]:
 
 def longer(one: Mapping[str, Any]) -> str:
     """Slow-down of a node or node group, against the usual time."""
-    return "-" if one["longer"] is None else f"{round(one['longer'], 3) + 0.0:+.1%}"
+    return "-" if one["longer"] is None else f"{100 * (round(one['longer'], 3) + 0.0):+.1f} %"

@@ -90,8 +90,8 @@ def _show_decision(content: Mapping[str, Any], console: Console) -> None:
     if content["least_gain"] is not None:
         print_line(
             console,
-            f"With the spread of these pairs, a gain of {content['least_gain']:.2%} is the least that the contest's "
-            "number of pairs shows with power 0.8.",
+            f"With the spread of these pairs, a gain of {100 * content['least_gain']:.2f} % is the least that the "
+            "contest's number of pairs shows with power 0.8.",
         )
     print_line(console, UNKNOWABLE)
 
@@ -114,9 +114,9 @@ def least(content: Mapping[str, Any]) -> str:
     asked = content["gain"]
     said = (
         f"A/A on {content['host']} ({content['pairs']} pairs of the frontier with itself): {content['of']} pairs at "
-        f"level {content['level']:.3g} show, with power 0.8, {content['least_gain']:.2%} more than the gain of "
-        f"{asked:.2%} that the contest asks for, and {content['least_gain_of_other_runs']:.2%} where the challenger "
-        "learns otherwise (spread between seeds)."
+        f"level {content['level']:.3g} show, with power 0.8, {100 * content['least_gain']:.2f} % more than the gain of "
+        f"{100 * asked:.2f} % that the contest asks for, and {100 * content['least_gain_of_other_runs']:.2f} % where "
+        "the challenger learns otherwise (spread between seeds)."
     )
     if content["least_gain"] > asked:
         said += (

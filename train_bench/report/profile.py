@@ -61,7 +61,7 @@ def in_sentences(content: Content) -> Iterator[str]:
     if calls := content.get("device_calls"):  # older profiles have none
         yield f"device      {_device_calls(calls)}"
     if content["processor_use"] is not None:
-        yield f"processor   {content['processor_use']:.0%} of the CPU time available to a rank's threads"
+        yield f"processor   {100 * content['processor_use']:.0f} % of the CPU time available to a rank's threads"
     memory = ", ".join(
         f"{kind.replace('_', ' ')} {value / 2**20:,.1f} MiB"
         for kind, value in content["memory"].items()
@@ -72,8 +72,9 @@ def in_sentences(content: Content) -> Iterator[str]:
         cost = row["overhead"]
         label = ", labelled" if row["labelled"] else ""
         yield (
-            f"level {row['level']}     {row['name']}: adds {cost['median']:+.1%} ({cost['low']:+.1%} to "
-            f"{cost['high']:+.1%}, {cost['sure']:.0%} sure), {cost['processor']:+.1%} of processor time{label}"
+            f"level {row['level']}     {row['name']}: adds {100 * cost['median']:+.1f} % ({100 * cost['low']:+.1f} % "
+            f"to {100 * cost['high']:+.1f} %, {100 * cost['sure']:.0f} % sure), "
+            f"{100 * cost['processor']:+.1f} % of processor time{label}"
         )
     for note in content["notes"]:
         yield f"note        {note}"
@@ -83,8 +84,8 @@ def _bound_lines(bound: Content | None) -> Iterator[str]:
     if bound is None:
         return
     yield (
-        f"bound       a step takes at least {_ms(bound['seconds'])} here (error {bound['error']:.1%}), which is "
-        f"{bound['ratio']:.0%} of the {_ms(bound['measured_seconds'])} that it took; "
+        f"bound       a step takes at least {_ms(bound['seconds'])} here (error {100 * bound['error']:.1f} %), which "
+        f"is {100 * bound['ratio']:.0f} % of the {_ms(bound['measured_seconds'])} that it took; "
         f"{bound['unique']} unique operators of {bound['calls']:,.0f} calls"
     )
     if (parallel := bound.get("parallel_seconds")) is not None:  # older profiles have none
@@ -92,7 +93,7 @@ def _bound_lines(bound: Content | None) -> Iterator[str]:
     for row in bound["phases"]:
         if row["measured_seconds"]:
             ratio = row["seconds"] / row["measured_seconds"]
-            yield f"  {row['name']}: {_ms(row['seconds'])} of {_ms(row['measured_seconds'])} ({ratio:.0%})"
+            yield f"  {row['name']}: {_ms(row['seconds'])} of {_ms(row['measured_seconds'])} ({100 * ratio:.0f} %)"
     if len(bound["as_if"]) > 1:
         yield "  each computed alone; they overlap and must not be added:"
     for row in bound["as_if"]:
@@ -109,10 +110,10 @@ def _share_of_peak(compute: Content) -> str:
     if compute["share_of_peak"] is None:
         return "no step was trained"
     stated = compute.get("share_of_data_sheet")
-    sheet = "" if stated is None else f", {stated:.1%} of the data sheet's"
+    sheet = "" if stated is None else f", {100 * stated:.1f} % of the data sheet's"
     if compute["mfu"] is None:
-        return f"{compute['share_of_peak']:.1%} of it is used{sheet}, padding included, so there is no MFU"
-    return f"MFU {compute['mfu']:.1%}{sheet}"
+        return f"{100 * compute['share_of_peak']:.1f} % of it is used{sheet}, padding included, so there is no MFU"
+    return f"MFU {100 * compute['mfu']:.1f} %{sheet}"
 
 
 def _device_calls(calls: Content) -> str:
@@ -133,7 +134,7 @@ def _ms(seconds: float | None) -> str:
 def _log_lines(content: Content) -> Iterator[str]:
     yield content["answer"]["sentence"]
     for entry in content["entries"]:
-        shares = ", ".join(f"{part} {share:.1%}" for part, share in entry["shares"].items())
+        shares = ", ".join(f"{part} {100 * share:.1f} %" for part, share in entry["shares"].items())
         known = "" if entry["evaluation_known"] else "; evaluations of some runs are part of train"
         speed = entry["samples_per_second"]
         yield (
@@ -160,7 +161,7 @@ def profiles_in_sentences(content: Content) -> Iterator[str]:
     yield content["answer"]["sentence"]
     for row in content["profiles"]:
         held = row["dominance"][: row["types_held"]]
-        first = ", ".join(f"{one['name']} {one['share']:.0%}" for one in held[:3])
+        first = ", ".join(f"{one['name']} {100 * one['share']:.0f} %" for one in held[:3])
         types = "types of operators hold" if len(held) > 1 else "types of operators holds"
         yield (
             f"  {row['name']}: {row['step_seconds'] * 1000:.4g} ms a step; {len(held)} of {len(row['dominance'])} "
@@ -182,7 +183,11 @@ def profiles_in_sentences(content: Content) -> Iterator[str]:
 def _stationarity(thirds: Sequence[Content] | None) -> str:
     if not thirds:
         return "too few steps to test stationarity"
-    moved = [f"{one['phase']} {one['first']:.0%} to {one['last']:.0%}" for one in thirds if one["changes"]]
+    moved = [
+        f"{one['phase']} {100 * one['first']:.0f} % to {100 * one['last']:.0f} %"
+        for one in thirds
+        if one["changes"]
+    ]
     return f"steps change: {', '.join(moved)}" if moved else "steps are stationary"
 
 

@@ -122,7 +122,7 @@ def _gain(gain: Mapping[str, Any] | None, *, counted: bool) -> str:
     if gain is None:
         return "-"
     said, unit = (
-        f"{abs(gain['share']):.2%} {'less' if gain['shorter'] >= 0 else 'more'}",
+        f"{100 * abs(gain['share']):.2f} % {'less' if gain['shorter'] >= 0 else 'more'}",
         "" if counted else " s",
     )
     if gain["p"] is None:

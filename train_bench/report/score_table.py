@@ -249,7 +249,7 @@ def _energy(energy: Mapping[str, Any]) -> str:
 def _restarts(restarts: Mapping[str, Any]) -> list[str]:
     """Costs of checkpoints and failures, and the formulas' expectation."""
     each = "" if restarts["restart"] is None else f" of {restarts['restart']:.2f} s"
-    goodput = "-" if restarts["goodput"] is None else f"{restarts['goodput']:.1%}"
+    goodput = "-" if restarts["goodput"] is None else f"{100 * restarts['goodput']:.1f} %"
     lines = [
         f"failures {restarts['failures']} in {restarts['runs']} run(s), goodput {goodput}: of "
         f"{restarts['seconds']:.1f} s a run, {restarts['lost_seconds']:.1f} s were lost work, "

@@ -63,7 +63,7 @@ def show(content: Mapping[str, Any], console: Console) -> None:
 
 def sentence(matter: Mapping[str, Any]) -> str:
     """Sizes from which weights matter."""
-    share = f"Weights of {size(matter['bytes'])} are {matter['share']:.1%} of a cold start."
+    share = f"Weights of {size(matter['bytes'])} are {100 * matter['share']:.1f} % of a cold start."
     if matter["half_bytes"] is None:
         return f"{share} From which size on they matter is measured with larger ones: --synthetic 1GB."
     return (
@@ -81,7 +81,7 @@ def row(level: Mapping[str, Any], rounds: int) -> list[str]:
         f"{level['seconds']:.3f}",
         "-" if level["waited"] is None else f"{level['waited']:.3f}",
         *(f"{seconds:.3f}" if seconds else "-" for seconds in level["stages"].values()),
-        f"{resident:.1%}",
+        f"{100 * resident:.1f} %",
         f"{level['right']} of {rounds}",
         level["retained"],
     ]

@@ -363,7 +363,7 @@ def _check_runs(served: Served, trainings: Trainings, rules: Round) -> Iterator[
                     "quality",
                     REVIEW,
                     f"{words}{_words(quality)}; rounded weights are seldom better than exact ones by more than "
-                    f"{1 - rules.quality:.0%}.",
+                    f"{100 * (1 - rules.quality):.0f} %.",
                 )
 
 

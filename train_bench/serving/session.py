@@ -113,8 +113,8 @@ def _verified(campaign: Campaign) -> list[Kept]:
         if samples.overlaps:
             raise RequestError(
                 f"Run {kept.job.index} was trained on {samples.common} of the {samples.compared} evaluation samples "
-                f"that it would be asked for; at most {COMMON_BOUND:.0%} are allowed. Serve a campaign whose data are "
-                "disjoint."
+                f"that it would be asked for; at most {100 * COMMON_BOUND:.0f} % are allowed. Serve a campaign whose "
+                "data are disjoint."
             )
     return runs
 

@@ -52,8 +52,9 @@ def make_cold(path: Path) -> float:
         if share < COLD:
             return share
     raise LaunchError(
-        f"{path} cannot be made cold: {share:.1%} of it stay in the page cache after posix_fadvise(DONTNEED), and less "
-        f"than {COLD:.0%} is cold. A process may map it; its file system is {file_system(path) or 'unknown'}."
+        f"{path} cannot be made cold: {100 * share:.1f} % of it stay in the page cache after posix_fadvise(DONTNEED), "
+        f"and less than {100 * COLD:.0f} % is cold. A process may map it; its file system is "
+        f"{file_system(path) or 'unknown'}."
     )
 
 
@@ -65,8 +66,8 @@ def make_warm(path: Path) -> float:
     share = resident_share(path)
     if share <= WARM:
         raise LaunchError(
-            f"{path} does not stay in the page cache: {share:.1%} of it are there after it was read, and more than "
-            f"{WARM:.0%} is warm. Free some memory, or measure a smaller model."
+            f"{path} does not stay in the page cache: {100 * share:.1f} % of it are there after it was read, and "
+            f"more than {100 * WARM:.0f} % is warm. Free some memory, or measure a smaller model."
         )
     return share
 

@@ -61,13 +61,13 @@ def test_each_accelerator_has_a_verdict_and_the_node_its_mfu_by_the_measured_pea
     }
     printed = capsys.readouterr().out
     assert (
-        "throttled has GPU 3 (Fake G, throttled-3) with 0.0045 TFLOP/s of matrix products, 25% below"
+        "throttled has GPU 3 (Fake G, throttled-3) with 0.0045 TFLOP/s of matrix products, 25 % below"
         in printed
     )
     assert "under load clocks.sm 1200 MHz" in printed
     # 900 samples in 10 s, 1.84e7 FLOP each, against 6 GFLOP/s of the one accelerator that trains.
     assert by_name["a"]["mfu"] == pytest.approx(90 * 1.84e7 / 6e9)
-    assert "27.6%" in printed
+    assert "27.6 %" in printed
     page = (tmp_path / "fleet" / "accept.html").read_text()
     assert page.count("<td>FAULTY</td>") == 1 and page.count('<td class="text">Fake G</td>') == 12
     (kind,) = told["types"]
@@ -81,7 +81,7 @@ def test_what_cannot_be_told_gives_3_and_with_a_baseline_it_can(tmp_path):
     assert accept(tmp_path / "same", "b", "--against", str(before))[0] == 0
     code, told = accept(tmp_path / "slow", "slow", "--against", str(before))
     assert code == 1
-    assert "slow takes 100% longer than the baseline" in told["findings"][0]["sentence"]
+    assert "slow takes 100 % longer than the baseline" in told["findings"][0]["sentence"]
     code, told = accept(tmp_path / "wrong", "bit", "--against", str(before))
     assert code == 1
     assert "has another result than the baseline" in told["findings"][0]["sentence"]

@@ -43,8 +43,8 @@ def seconds(folder):
 def test_a_long_wait_is_for_review_with_its_reason(folder, cores, said):
     window = seconds(planned(folder))
     (message,) = asked(waiting(folder, GPU | {"rank_cores": cores}, 10, round(500 * window)), "data_wait")
-    assert message.startswith("In 1 of 5 runs a rank waited for data for more than 10% of the time")
-    assert f"in result_3.txt for 50% ({window / 2:.4g} of {window:.4g} s)" in message
+    assert message.startswith("In 1 of 5 runs a rank waited for data for more than 10 % of the time")
+    assert f"in result_3.txt for 50 % ({window / 2:.4g} of {window:.4g} s)" in message
     assert said in message
 
 
@@ -52,7 +52,7 @@ def test_a_long_wait_is_for_review_with_its_reason(folder, cores, said):
 def test_a_tenth_is_not_long_and_a_millisecond_more_is(folder, more):
     messages = asked(waiting(folder, GPU, round(100 * seconds(planned(folder))) + more), "data_wait")
     assert len(messages) == more
-    assert all("more than 10.000% of the time" in one for one in messages)  # told apart from the share
+    assert all("more than 10.000 % of the time" in one for one in messages)  # told apart from the share
 
 
 @pytest.mark.parametrize("processes", [0, 1])

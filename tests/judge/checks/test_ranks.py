@@ -127,7 +127,7 @@ def test_in_an_official_round_a_comparison_that_is_missing_is_for_review(tmp_pat
 def test_a_disturbed_machine_is_for_review_with_its_figures(tmp_path):
     ((check, grade, message),) = findings_of(log_with(tmp_path, processor_wait=DISTURBED))
     assert (check, grade) == ("processor_wait", "review")
-    assert "other processes took 11.0% of the ranks' CPU demand" in message
+    assert "other processes took 11.0 % of the ranks' CPU demand" in message
     assert "others ran 40 s" in message
     assert len(message) < 200
 
@@ -143,7 +143,7 @@ def test_a_disturbed_machine_is_shown_in_the_score(tmp_path):
     assert not any("rules" in reason for reason in score["reasons"])
     assert score["runs"][0]["processor_lost"] == 0.11
     assert score["disturbed"] == (
-        "Disturbed: other processes took up to 11.0% of the ranks' CPU demand (runs 0)."
+        "Disturbed: other processes took up to 11.0 % of the ranks' CPU demand (run 0)."
     )
     console = Console(record=True, width=200)
     score_table.show_score(score, console)

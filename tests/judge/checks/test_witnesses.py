@@ -67,7 +67,7 @@ def test_a_loss_that_contradicts_its_counters_breaks_a_rule(folder):
     with_wait(folder, 2, window(folder, 2), lost=0.95, **counters)
     ((grade, message),) = findings_of(judged(folder), "clock")
     assert grade == "breaks"
-    assert "95.0%" in message and "its own counters give 2.4%" in message
+    assert "95.0 %" in message and "its own counters give 2.4 %" in message
 
 
 @pytest.mark.parametrize(

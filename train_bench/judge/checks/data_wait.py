@@ -30,8 +30,8 @@ def check_data_wait(case: EntryCase) -> Iterator[Finding]:
     share, record = max(long, key=lambda one: one[0])
     waited, limit = distinct(100 * share, 100 * MOST_WAITED, decimals=0)
     message = (
-        f"In {len(long)} of {len(case.records)} runs a rank waited for data for more than {limit}% of the time, in "
-        f"{Path(record.file).name} for {waited}% ({(record.data_wait_ms or 0) / 1000:.4g} of "
+        f"In {len(long)} of {len(case.records)} runs a rank waited for data for more than {limit} % of the time, in "
+        f"{Path(record.file).name} for {waited} % ({(record.data_wait_ms or 0) / 1000:.4g} of "
         f"{60 * (record.minutes or 0):.4g} s). {_reason(processes, cores)}{_given(record, share)} "
         f"{_next_step(processes, cores)}"
     )

@@ -88,7 +88,7 @@ def _disturbed(record: RunRecord, log: Log, rules: BenchmarkRules, *, planned: b
     )
     message = (
         f"Disturbed machine: other processes took {_percent(lost)} of the ranks' CPU demand (limit "
-        f"{LOST_BOUND:.0%}). In {_number(waited.get('seconds'))} s the ranks ran "
+        f"{100 * LOST_BOUND:.0f} %). In {_number(waited.get('seconds'))} s the ranks ran "
         f"{_number(waited.get('ran'))} s and waited {_number(waited.get('waited'))} s; others ran "
         f"{_number(waited.get('others'))} s{took}."
     )
@@ -107,10 +107,10 @@ def disturbance(records: Sequence[RunRecord], timed: Sequence[RunRecord]) -> str
         if record.processor_lost is not None and record.processor_lost > LOST_BOUND
     }
     if lost:
-        runs = ", ".join(map(str, lost))
+        runs = f"run{'s' if len(lost) > 1 else ''} {', '.join(map(str, lost))}"
         return (
             f"Disturbed: other processes took up to {_percent(max(lost.values()))} of the ranks' CPU demand "
-            f"(runs {runs})."
+            f"({runs})."
         )
     speeds = {record.index: speed for record in timed if (speed := record.samples_per_second or 0) > 0}
     slowest, fastest = min(speeds.values(), default=0.0), max(speeds.values(), default=0.0)
@@ -131,5 +131,5 @@ def _number(value: Any) -> str:
 
 def _percent(share: float | None) -> str:
     return (
-        "an unknown share" if share is None else f"{distinct(100 * share, 100 * LOST_BOUND, decimals=1)[0]}%"
+        "an unknown share" if share is None else f"{distinct(100 * share, 100 * LOST_BOUND, decimals=1)[0]} %"
     )

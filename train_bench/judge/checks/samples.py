@@ -71,7 +71,7 @@ def _data(record: RunRecord, rules: BenchmarkRules, value: Any, events: Mapping[
     if files or common > COMMON_BOUND * expected + (0 if whole else BY_CHANCE):
         yield (
             f"Training and evaluation data overlap: {files} common files, and {common} of {compared} "
-            f"compared evaluation samples are training samples (limit {COMMON_BOUND:.0%})."
+            f"compared evaluation samples are training samples (limit {100 * COMMON_BOUND:.0f} %)."
         )
     due = events["eval_samples"].value if "eval_samples" in events else None
     size = _count(evaluation, "samples") + _count(evaluation, "left_out")

@@ -65,8 +65,8 @@ def check_rank_clock(case: LogCase) -> Iterator[Finding]:
         elif (due := _lost(waited)) is not None and abs(due[0] - due[1]) > STATED:
             stated, given = due
             message = (
-                f"{PROCESSOR_WAIT} says that other processes took {stated:.1%} of the ranks' CPU demand, and its own "
-                f"counters give {given:.1%}; the line was edited."
+                f"{PROCESSOR_WAIT} says that other processes took {100 * stated:.1f} % of the ranks' CPU demand, and "
+                f"its own counters give {100 * given:.1f} %; the line was edited."
             )
             yield finding(record, rules, CLOCK, message, line=event.line, key=event.key, value=stated)
 
