@@ -61,15 +61,19 @@ def record_run() -> None:
         shutil.rmtree(WORK / "before")
     frames = list(screens(recorded_stream(words, 100)))
     running = [frame for frame in frames if "left (" in frame[-1] and "run 3 (4 of 5)" in frame[-1]]
-    if running:
-        save("progress", words, running[len(running) // 2], 100)
+    if not running:
+        sys.exit("No screen has the fourth run and the time left; is progress printed in other words now?")
+    save("progress", words, running[len(running) // 2], 100)
     save("run", words, frames[-1], 100)
 
 
 def record_compare() -> None:
-    """Two campaigns of the trainer that take turns, of which the second has a change."""
+    """Two campaigns of the trainer that take turns, of which the second has the change of docs/tutorials/my-trainer.md,
+    which makes a difference."""
     text = (WORK / "moons" / "train.py").read_text(encoding="utf-8")
-    changed = text.replace("size=batch)", "size=batch) if samples else np.arange(batch)")
+    changed = text.replace("rng.normal(0, 0.1, 16)", "rng.normal(0, 1, 16)")
+    if changed == text:
+        sys.exit("The trainer has no longer the line that the second campaign changes.")
     (WORK / "changed.py").write_text(changed, encoding="utf-8")
     if not (WORK / "pair").exists():
         against = "against=command='python changed.py'"
