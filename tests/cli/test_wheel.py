@@ -113,6 +113,15 @@ def test_the_wheel_has_one_package_with_every_file_of_the_checkout_that_belongs_
     assert names == belong
 
 
+def test_the_description_has_no_link_or_picture_that_an_index_does_not_have(wheel):
+    with zipfile.ZipFile(wheel) as made:
+        (metadata,) = (name for name in made.namelist() if name.endswith(".dist-info/METADATA"))
+        said = made.read(metadata).decode()
+    assert "Description-Content-Type: text/markdown" in said
+    assert "## Three tasks" in said and "docs/comparing.md" in said
+    assert "](" not in said.replace("](http", "")
+
+
 def test_an_installed_package_knows_its_version_and_the_digest_of_its_source(installed):
     assert (
         "environment" in installed("python", "-c", "import train_bench; print(train_bench.__file__)").stdout

@@ -110,7 +110,7 @@ def test_the_table_of_a_fleet_loses_nothing_on_a_narrow_terminal():
     accept.show(content, PlainConsole(file=file, width=72))
     shown = file.getvalue()
     assert "…" not in shown and max(map(len, shown.splitlines())) <= 72
-    for cell in ("123.40", "+15.1 %", "65.0 %", "41.5 %", "748bc3aa", "usual", "ahead,"):
+    for cell in ("123.40", "+15.1", "65.0", "41.5", "748bc3aa", "usual,", "ahead,"):
         assert cell in shown
 
 

@@ -12,7 +12,10 @@ from rich.text import Text
 
 from train_bench.report.console import print_line
 
-HEADINGS = ("node", "seconds", "longer than usual", "waited", "clock ahead, s", "weights", "MFU", "verdict")
+HEADINGS = (
+    *("node", "seconds", "longer than usual, %", "waited, %", "clock ahead, s", "weights", "MFU, %"),
+    "verdict",
+)
 
 ROOMY = 100
 """Columns of a terminal from which on a heading is one line."""
@@ -55,11 +58,11 @@ def row(node: Mapping[str, Any]) -> list[str]:
     return [
         node["name"],
         f"{min(one['seconds'] for one in trainings):.2f}" if trainings else "-",
-        longer(node),
-        f"{100 * max(waited):.1f} %" if waited else "-",
+        longer(node).removesuffix(" %"),
+        f"{100 * max(waited):.1f}" if waited else "-",
         "-" if ahead is None else f"{round(ahead, 3) + 0.0:+.3f}",
         ((trainings[0]["weights"] or "-") if trainings else "-")[:8],
-        "-" if node["mfu"] is None else f"{100 * node['mfu']:.1f} %",
+        "-" if node["mfu"] is None else f"{100 * node['mfu']:.1f}",
         WORDS[node["verdict"]],
     ]
 

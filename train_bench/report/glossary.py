@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ from train_bench.report.console import print_line
 
 PAGE = Path(__file__).with_name("glossary.md")
 """`docs/glossary.md`, which an installation without a checkout has, too."""
-
-LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 
 def read() -> list[dict[str, str]]:
@@ -52,8 +49,6 @@ def _rows(text: str) -> Iterator[dict[str, str]]:
         if line.startswith("## "):
             section = line.removeprefix("## ")
         elif line.startswith("| "):
-            word, meaning = (
-                LINK.sub(r"\1", cell.strip()).replace("`", "") for cell in line[1:-1].split("|", 1)
-            )
+            word, meaning = (cell.strip().replace("`", "") for cell in line[1:-1].split("|", 1))
             if word != "Word":
                 yield {"section": section, "word": word, "meaning": meaning}

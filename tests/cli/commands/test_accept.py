@@ -67,7 +67,7 @@ def test_each_accelerator_has_a_verdict_and_the_node_its_mfu_by_the_measured_pea
     assert "under load clocks.sm 1200 MHz" in printed
     # 900 samples in 10 s, 1.84e7 FLOP each, against 6 GFLOP/s of the one accelerator that trains.
     assert by_name["a"]["mfu"] == pytest.approx(90 * 1.84e7 / 6e9)
-    assert "27.6 %" in printed
+    assert " 27.6 " in printed
     page = (tmp_path / "fleet" / "accept.html").read_text()
     assert page.count("<td>FAULTY</td>") == 1 and page.count('<td class="text">Fake G</td>') == 12
     (kind,) = told["types"]
