@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from train_bench.compare import gate
+from train_bench.compare.comparison import floors_of
 from train_bench.judge.score import ScoredRun
 from train_bench.referee import sessions
 from train_bench.referee.challenge import moved_out
@@ -90,6 +91,24 @@ def test_a_session_is_complete_or_not_there_and_fails_by_a_run_of_the_challenger
         "without the pair of a failed frontier"
     )
     assert b.runs[2].minutes is None and not b.runs[2].converged
+
+
+@pytest.mark.parametrize(("samples", "open_"), [((100, 90), True), ((100, 100), False)])
+def test_the_variance_of_a_session_is_at_least_that_of_its_evaluation_periods(samples, open_):
+    each, count = 4, 3
+    sides = [
+        Score(
+            tuple(
+                run(index, minutes, evaluation_minutes=0.1, samples=samples[side])
+                for index in range(each * count)
+            )
+        )
+        for side, minutes in enumerate((1.0, 0.8))
+    ]
+    a, b = sessions.by_session(contest(each * count, count), *sides)
+    of_a_pair = (0.1**2 + (0.1 / 0.8) ** 2) / 12
+    due = of_a_pair / each if open_ else 0.0
+    assert floors_of(a.runs, b.runs, paired=True) == [pytest.approx(due)]
 
 
 @pytest.mark.parametrize(
