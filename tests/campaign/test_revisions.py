@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -41,7 +42,7 @@ def ran(monkeypatch):
 
     made = Ran()
 
-    def carry_out(launch, folder, tick, *, name, cwd):
+    def carry_out(launch, folder, tick, *, name, cwd, first):
         side, index = name.split("_")
         made.append((side, int(index), (cwd / "train.py").read_text(), launch, cwd))
         made.at(int(index))
@@ -115,10 +116,42 @@ def test_a_side_that_is_not_trusted_leaves_nothing_in_the_worktree_of_a_later_ru
                 way(tmp_path / "out" / "source" / other)
 
     ran.at = at
-    revisions.alternate(pair(tmp_path / "out", pairs=3), silent, lambda: False, may_fail="b")
+    revisions.alternate(
+        pair(tmp_path / "out", pairs=3),
+        silent,
+        lambda: False,
+        may_fail="b",
+        foreign=revisions.Foreign(confined=False, network=True),
+    )
     a, b = ("a", "before", "", 2), ("b", "after", "", 2)
     assert seen == [a, b, b, a, a, b]
     assert worktrees() == 1
+
+
+def test_runs_of_foreign_code_have_empty_caches_of_compilers_and_write_nothing_else_in_the_repository(
+    repository, ran, monkeypatch
+):
+    wanted, found = [], []
+    monkeypatch.setattr(revisions, "confine", wanted.append)
+
+    def carry_out(launch, folder, tick, *, name, cwd, first):
+        first()
+        caches = [Path(launch.env[name]) for name in revisions.CACHES]
+        found.append([path.is_dir() and not any(path.iterdir()) for path in caches])
+        (caches[0] / "kernel").touch()
+        (folder.parent / name[0] / "plan.json").write_text("{}")
+        (folder.parent / name[0] / f"result_{name[-1]}.txt").write_text("")
+        return Ended(exit_code=0, stderr="")
+
+    monkeypatch.setattr(process, "carry_out", carry_out)
+    out = repository / "here" / "out"
+    foreign = revisions.Foreign(confined=True, network=False)
+    revisions.alternate(pair(out, pairs=3), silent, lambda: False, may_fail="b", foreign=foreign)
+    assert found == [[True] * 4] * 6 and not (out / "caches").exists()
+    assert [one.writable for one in wanted[:2]] == [
+        (out / side, out / "source" / side, out / "caches") for side in "ab"
+    ]
+    assert {(one.read_only, one.network) for one in wanted} == {((repository,), False)}
 
 
 def test_the_first_run_of_a_side_begins_its_campaign_and_the_others_continue_it(repository, ran, tmp_path):

@@ -84,7 +84,7 @@ def test_processor_time_before_the_clock_does_not_count(tmp_path, written):
         log.write_bytes(START)
     seen.poll()
     assert seen.clock_runs is written
-    seen.write(wrote_log=False)
+    seen.write(wrote_log=False, left=0)
     told = files.read_json(tmp_path / "observed.json")
     assert told["processor_seconds"] >= 0.2
     assert told["clock_processor_seconds"] < 0.15
@@ -106,14 +106,14 @@ def test_a_line_that_is_longer_than_a_block_does_not_hide_the_start(tmp_path):
 def test_what_an_earlier_start_cannot_have_written_is_no_observation(tmp_path, forged):
     path = tmp_path / "observed.json"
     path.write_text(forged)
-    Observation(path, tmp_path / "log", None).write(wrote_log=False)
+    Observation(path, tmp_path / "log", None).write(wrote_log=False, left=0)
     assert files.read_json(path)["seconds"] < 60
 
 
 def test_two_starts_of_an_attempt_add_up(tmp_path):
     path, now = tmp_path / "observed.json", iter((1.0, 2.0, 3.0, 4.0))
     for wrote in (True, False):
-        Observation(path, tmp_path / "log", None, now=lambda: next(now)).write(wrote_log=wrote)
+        Observation(path, tmp_path / "log", None, now=lambda: next(now)).write(wrote_log=wrote, left=1)
     told = files.read_json(path)
     assert (told["started_ms"], told["ended_ms"], told["wrote_log"]) == (1000, 4000, False)
 
@@ -156,6 +156,6 @@ def test_the_clocks_processor_time_begins_with_the_last_look_before_the_line(tmp
     log.write_bytes(START)
     seen.poll()
     seen.poll()  # nothing is read any more
-    seen.write(wrote_log=False)
+    seen.write(wrote_log=False, left=0)
     told = files.read_json(tmp_path / "observed.json")
     assert (told["processor_seconds"], told["clock_processor_seconds"]) == (7.0, 6.0)

@@ -103,6 +103,7 @@ def end_left_out(lines):
 
 def two_sessions_of_one_host_and_day(lines):
     place = {"event": "session", "number": 1, "host": "one", "day": "2026-12-01"}
+    place |= {"confined": True, "network": False}
     lines[2:2] = [place | {"session": number} for number in (0, 1)]
     chained(lines)
 

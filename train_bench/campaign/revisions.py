@@ -7,6 +7,7 @@ the command of a trainer and a benchmark's folder name is that of the revision. 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,14 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from train_bench.campaign import ab
-from train_bench.core import files, git, shell_words
+from train_bench.core import begun_plans, files, git, shell_words
 from train_bench.errors import Interrupted, RequestError
 from train_bench.launcher import Launch
+from train_bench.own_trainer.confined import Confinement, confine
 from train_bench.plan import process
 from train_bench.plan.option import with_folder
 
 NOTE = "revisions.json"
 """File of a comparison with its revisions and options; the same command continues it."""
+
+CACHES = {
+    "CUDA_CACHE_PATH": "cuda",
+    "TORCHINDUCTOR_CACHE_DIR": "torchinductor",
+    "TORCH_EXTENSIONS_DIR": "torch_extensions",
+    "TRITON_CACHE_DIR": "triton",
+}
+"""Variables that say where compilers keep code, and the folders that a run of foreign code has for it."""
 
 OF_THE_VERB = {
     "runs": "--pairs N is the largest number of runs of each",
@@ -46,6 +56,14 @@ class Revision:
         """The revision in words."""
         short = self.commit[:8]
         return f"{short} ({self.subject})" if self.commit.startswith(self.typed) else f"{self.typed}, {short}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foreign:
+    """Runs of code that is not trusted: whether the system confines them, and whether they have the network then."""
+
+    confined: bool
+    network: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,19 +160,21 @@ def alternate(
     began: Callable[[str, int], None] = lambda side, index: None,
     may_fail: str | None = None,
     upto: int | None = None,
+    foreign: Foreign | None = None,
 ) -> None:
     """Carry out both campaigns run by run, a b b a ..., until `decided` after a pair of runs, or after `upto`.
 
     The worktrees are removed at the end, however it comes. Runs that an earlier call finished stay. `began` is called
     before each run; one of the side that `may_fail` whose processes die is a failed run like any other, and ends
-    nothing. Such a side is not trusted: each run, of either side, has a new worktree, which is the only one meanwhile,
-    so that no run changes the source of another or keeps a state there.
+    nothing. Where one side has `foreign` code, each run, of either side, has a new worktree, which is the only one
+    meanwhile, and new caches of compilers, so that no run changes the source of another or keeps a state there; where
+    the system confines it, it cannot write anything else in the repository.
     """
     _begin(pair)
     try:
         with ExitStack() as kept:
             places = {}
-            if may_fail is None:
+            if foreign is None:
                 places = {side: kept.enter_context(_checked_out(pair, side)) for side in ab.SIDES}
             for index in range(pair.pairs if upto is None else upto):
                 sides = list(zip(ab.SIDES, pair.revisions, strict=True))
@@ -165,7 +185,7 @@ def alternate(
                     with ExitStack() as worktree:
                         place = places.get(side) or worktree.enter_context(_checked_out(pair, side))
                         began(side, index)
-                        _run(pair, side, place, index, may_fail=side == may_fail)
+                        _run(pair, side, place, index, foreign, may_fail=side == may_fail)
                 if decided():
                     return
     except KeyboardInterrupt:
@@ -191,7 +211,7 @@ def _begin(pair: Pair) -> None:
 def _checked_out(pair: Pair, side: str) -> Iterator[Path]:
     """The place of a side in a worktree of its own."""
     revision = pair.revisions[ab.SIDES.index(side)]
-    source = pair.folder / "source" / side
+    source = pair.folder / begun_plans.WORKTREES / side
     with git.worktree(pair.top, revision.commit, source):
         place = source / pair.place
         if not place.is_dir():
@@ -214,25 +234,31 @@ def count_as_failed(folder: Path, side: str, indices: Sequence[int]) -> list[int
     return without
 
 
-def _run(pair: Pair, side: str, place: Path, index: int, *, may_fail: bool) -> None:
+def _run(pair: Pair, side: str, place: Path, index: int, foreign: Foreign | None, *, may_fail: bool) -> None:
     """One run of a campaign, which begins with it."""
-    campaign = pair.folder / side
+    campaign, caches = pair.folder / side, pair.folder / "caches"
     begun = (campaign / "plan.json").exists()
     words = (
         [with_folder("resume", campaign)]
         if begun
         else [*pair.words, f"runs={pair.pairs}", with_folder("output", campaign)]
     )
-    ended = process.carry_out(
-        Launch(
-            argv=(sys.executable, "-m", "train_bench", "run", *words, f"only=[{index}]"),
-            env=_environment(pair, os.environ),
-        ),
-        pair.folder / "output",
-        lambda: None,
-        name=f"{side}_{index}",
-        cwd=place,
-    )
+    env = _environment(pair, os.environ)
+    if foreign is not None:
+        env |= {name: str(caches / folder) for name, folder in CACHES.items()}
+        for folder in (campaign, *map(Path, (env[name] for name in CACHES))):
+            folder.mkdir(parents=True, exist_ok=True)
+    try:
+        ended = process.carry_out(
+            Launch(argv=(sys.executable, "-m", "train_bench", "run", *words, f"only=[{index}]"), env=env),
+            pair.folder / "output",
+            lambda: None,
+            name=f"{side}_{index}",
+            cwd=place,
+            first=_confining(pair, side, caches, foreign),
+        )
+    finally:
+        shutil.rmtree(caches, ignore_errors=True)
     if (ended.exit_code == 0 or may_fail) and (campaign / f"result_{index}.txt").exists():
         return
     last = (ended.stderr.strip().splitlines() or [f"it ended with exit code {ended.exit_code}"])[-1]
@@ -240,6 +266,15 @@ def _run(pair: Pair, side: str, place: Path, index: int, *, may_fail: bool) -> N
         f"Run {index} of {side} failed: {last.removeprefix('train-bench: ')} Its output is in "
         f"{pair.folder / 'output' / f'{side}_{index}.stderr'}."
     )
+
+
+def _confining(pair: Pair, side: str, caches: Path, foreign: Foreign | None) -> Callable[[], None]:
+    """What the process of a run does first."""
+    if foreign is None or not foreign.confined:
+        return lambda: None
+    own = (pair.folder / side, pair.folder / begun_plans.WORKTREES / side, caches)
+    wanted = Confinement(read_only=(pair.top,), writable=own, network=foreign.network)
+    return lambda: confine(wanted)
 
 
 def _environment(pair: Pair, environ: Mapping[str, str]) -> dict[str, str]:

@@ -51,7 +51,9 @@ def main(arguments: Sequence[str]) -> int:
         if options.abandon:
             book.abandon("it was given up")
         if options.challenger is not None:
-            content = contest_runs.challenge(contest, book, options.challenger, here, quiet=quiet)
+            content = contest_runs.challenge(
+                contest, book, options.challenger, here, quiet=quiet, trusted=options.trust
+            )
             content["standing"] = contest_runs.standing(contest, book.entries)
             result_output.print_result(content, quiet, report.show_challenge)
             if content["end"] is None:
@@ -98,7 +100,9 @@ def _verify(contest: Contest, options: Any) -> int:
 def _refute(options: Any) -> int:
     contest = contests.read(options.contest)
     with _held(contest):
-        content = contest_runs.refute(contest, Book(contest), options.number, quiet=options.json)
+        content = contest_runs.refute(
+            contest, Book(contest), options.number, quiet=options.json, trusted=options.trust
+        )
     result_output.print_result(content, options.json, report.show_refutation)
     code = {contest_runs.HOLDS: VALID, contest_runs.REFUTED: INVALID}.get(content["verdict"], CANNOT_TELL)
     return state(code, "the output says why.") if options.json else code
@@ -128,6 +132,7 @@ def _parser() -> Parser:
         action="store_true",
         help="end the challenge that was interrupted; its level stays spent",
     )
+    _add_trust(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     parser.add_argument("--to", type=Path, metavar="FILE", help="also a page of a ledger that is verified")
     return parser
@@ -143,5 +148,14 @@ def _parser_of_refute() -> Parser:
         metavar="NUMBER",
         help="number of a challenge that made a record; the last",
     )
+    _add_trust(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     return parser
+
+
+def _add_trust(parser: Parser) -> None:
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="run the challenger's code though nothing confines it, or the contest gives it the network",
+    )

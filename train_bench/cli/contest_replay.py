@@ -49,7 +49,8 @@ def replay(contest: Contest, entries: Sequence[ledger.Entry]) -> Replay:
         try:
             a, b = (comparing.judge_one(path, None) for path in ab.folders(folder))
             sides = a, b
-            found.problems += _differences(contest, folder, begun, entry, sides)
+            core_flops = ledger.core_flops(entries, number)
+            found.problems += _differences(contest, folder, begun, entry, sides, core_flops)
         except (LogError, RequestError) as error:
             found.problems.append(f"Challenge {number} cannot be decided again. {error}")
             continue
@@ -65,6 +66,7 @@ def _differences(
     begun: ledger.Entry,
     decided: ledger.Entry,
     sides: tuple[Judgement, Judgement],
+    core_flops: float | None,
 ) -> Iterator[str]:
     """What the files of a challenge say that its lines in the ledger do not."""
     number = decided.get("number")
@@ -75,7 +77,7 @@ def _differences(
         yield f"Challenge {number}: the runs in {folder} were begun with another seed than that of the ledger."
     if decided.get("evidence") != evidence_of(folder):
         yield f"Challenge {number}: plans, systems or attempts in {folder} are not those of the ledger; one was edited."
-    again = challenge.decide(contest, *sides, begun["level"])
+    again = challenge.decide(contest, *sides, begun["level"], core_flops)
     if list(again.logs) != decided.get("logs"):
         yield f"Challenge {number}: the logs in {folder} are not those of the ledger; one was edited, or is another's."
     elif [list(side) for side in again.minutes] != decided.get("minutes") or again.runs != decided.get(

@@ -20,9 +20,11 @@ from train_bench.compare.comparison import LEAST_RUNS, logs_of, pairs_of
 from train_bench.core import files, git
 from train_bench.errors import LogError, RequestError
 from train_bench.judge.statistics import ALPHA, student_probability
+from train_bench.own_trainer.confined import Confinement, can_confine
 from train_bench.referee import challenge as challenges
 from train_bench.referee import ledger
 from train_bench.referee.contest import Contest, least_gain_at
+from train_bench.referee.work_bound import measured_core_flops
 from train_bench.report import contest as report
 
 HOLDS, REFUTED, UNDECIDED = "holds", "refuted", "undecided"
@@ -85,26 +87,27 @@ def standing(contest: Contest, entries: Sequence[ledger.Entry]) -> dict[str, Any
 
 def _row(entries: Sequence[ledger.Entry], begun: ledger.Entry) -> dict[str, Any]:
     """A challenge, and how it ended."""
-    number = begun.get("number")
-    ends = (ledger.DECIDED, ledger.ABANDONED)
-    end = next((one for one in entries if one.get("event") in ends and one.get("number") == number), {})
+    number, ends = begun["number"], (ledger.DECIDED, ledger.ABANDONED)
+    end = next((one for one in entries if one["event"] in ends and one["number"] == number), {})
     words = {
-        ledger.DECIDED: "RECORD" if end.get("record") is True else "NO RECORD",
+        ledger.DECIDED: "RECORD" if end.get("record") else "NO RECORD",
         ledger.ABANDONED: "ABANDONED",
     }
     return {
         "number": number,
-        "challenger": str(begun.get("challenger")),
+        "challenger": begun["challenger"],
         "level": begun["level"],
-        "end": words.get(str(end.get("event")), "UNDER WAY"),
+        "end": words.get(end.get("event", ""), "UNDER WAY"),
         "runs": end.get("runs", 0),
-        "minutes": end.get("minutes") or [[], []],
-        "reasons": list(end.get("reasons") or ([end["reason"]] if "reason" in end else ())),
-        "questions": list(end.get("questions") or ()),
+        "minutes": end.get("minutes", [[], []]),
+        "reasons": end.get("reasons", [end["reason"]] if "reason" in end else []),
+        "questions": end.get("questions", []),
     }
 
 
-def challenge(contest: Contest, book: Book, name: str, here: Path, *, quiet: bool) -> dict[str, Any]:
+def challenge(
+    contest: Contest, book: Book, name: str, here: Path, *, quiet: bool, trusted: bool
+) -> dict[str, Any]:
     """Hold a challenger, whose path begins `here`, to the frontier; the object of `referee CONTEST CHALLENGER --json`,
     but for the standing. Its `end` is None where further sessions are due."""
     tell, top = _teller(quiet), _opened(contest, book)
@@ -119,6 +122,8 @@ def challenge(contest: Contest, book: Book, name: str, here: Path, *, quiet: boo
         level = ledger.next_level(book.entries, contest.error)
     pair = _pair(contest, (frontier, commit), folder_of(contest, number), seed)
     _refuse_frozen(pair, contest)
+    foreign = _foreign(contest, pair)
+    _refuse_untrusted(pair, foreign, trusted=trusted)
     if contest.aa_pairs and not goes_on:
         tell(report.least(measure(contest, book, quiet=quiet)))
     tell(
@@ -128,13 +133,20 @@ def challenge(contest: Contest, book: Book, name: str, here: Path, *, quiet: boo
         book.abandon("another challenge was begun")
         book.add(ledger.BEGUN, number=number, frontier=frontier, challenger=commit, level=level, seed=seed)
     _count_interrupted(book, pair, number, tell)
-    upto = _begin_session(contest, book, pair, number, tell)
+    upto = _begin_session(contest, book, pair, number, foreign, tell)
 
     def began(side: str, index: int) -> None:
         book.add(ledger.RUN, number=number, side=side, index=index)
 
-    found = _run(contest, pair, level, tell, began, upto)
-    content = found.as_json() | {"number": number, "level": level, "challenger": commit, "end": None}
+    core_flops = ledger.core_flops(book.entries, number)
+    found = _run(contest, pair, foreign, level, tell, began, upto, core_flops)
+    content = found.as_json() | {
+        "number": number,
+        "level": level,
+        "challenger": commit,
+        "end": None,
+        **_confinement(book, number),
+    }
     if upto < contest.pairs and not found.decided:
         return content | {"sessions": [upto * contest.sessions // contest.pairs, contest.sessions]}
     book.add(
@@ -188,7 +200,7 @@ def _measured(contest: Contest, book: Book, frontier: str, host: str, tell: Tell
     one = revisions.read_one(top, frontier)
     pair = revisions.pair_of(top, (one, one), [*contest.words, f"seed={seed}"], contest.aa_pairs, folder)
     tell(f"A/A: {contest.aa_pairs} pairs of the frontier {one.name} with itself on {host}")
-    revisions.alternate(pair, tell, lambda: False)
+    revisions.alternate(pair, tell, lambda: False, foreign=_foreign(contest, pair))
     a, b, _ = pairs_of(*(comparing.judge_one(path, None).score for path in ab.folders(folder)))
     logs = [logs_of(runs, "minutes") or [] for runs in (a, b)]
     if len(logs[0]) < LEAST_RUNS or not all(logs):
@@ -207,7 +219,7 @@ def _measured(contest: Contest, book: Book, frontier: str, host: str, tell: Tell
     return book.entries[-1]
 
 
-def refute(contest: Contest, book: Book, number: int | None, *, quiet: bool) -> dict[str, Any]:
+def refute(contest: Contest, book: Book, number: int | None, *, quiet: bool, trusted: bool) -> dict[str, Any]:
     """Run a record again, against the frontier that it beat, with seeds of its own; spends no error and changes no
     frontier. The object of `referee refute --json`."""
     tell, made = _teller(quiet), ledger.records(book.entries)
@@ -230,8 +242,16 @@ def refute(contest: Contest, book: Book, number: int | None, *, quiet: bool) -> 
         seeds[-1] if seeds else secrets.randbelow(2**31),
     )
     _opened(contest, book)
+    foreign = _foreign(contest, pair)
+    _refuse_untrusted(pair, foreign, trusted=trusted)
     tell(f"record {number} again: {pair.revisions[1].name} against {pair.revisions[0].name}")
-    found = _run(replace(contest, sessions=1), pair, ALPHA, tell, lambda side, index: None, contest.pairs)
+    alone = replace(contest, sessions=1)
+    found = _run(
+        *(alone, pair, foreign, ALPHA, tell),
+        lambda side, index: None,
+        contest.pairs,
+        measured_core_flops() if contest.flop_per_sample is not None else None,
+    )
     verdict = HOLDS if found.record else UNDECIDED
     if found.time.verdict == gate.NOT_SLOWER:
         verdict = REFUTED
@@ -249,6 +269,8 @@ def refute(contest: Contest, book: Book, number: int | None, *, quiet: bool) -> 
         "number": number,
         "level": ALPHA,
         "verdict": verdict,
+        "confined": foreign.confined,
+        "network": foreign.network,
         "standing": standing(contest, book.entries),
     }
 
@@ -304,6 +326,36 @@ def _refuse_frozen(pair: revisions.Pair, contest: Contest) -> None:
             )
 
 
+def _foreign(contest: Contest, pair: revisions.Pair) -> revisions.Foreign:
+    """Whether this system confines the runs of a contest, and whether they have the network."""
+    wanted = Confinement(read_only=(pair.top,), network=contest.network)
+    confined = can_confine(wanted)
+    return revisions.Foreign(confined=confined, network=contest.network or not confined)
+
+
+def _refuse_untrusted(pair: revisions.Pair, foreign: revisions.Foreign, *, trusted: bool) -> None:
+    """Raise `RequestError` for code that nothing confines, or that has the network, unless it is trusted."""
+    if trusted or not foreign.network:
+        return
+    why = "the contest gives its runs the network"
+    if not foreign.confined:
+        why = "this system has no user namespaces that would keep it from the network and from the repository"
+    one, other = (revision.commit[:8] for revision in pair.revisions)
+    raise RequestError(
+        f"A challenger is foreign code that runs as you, and {why}. Read git diff {one} {other}, and add --trust to "
+        "run it. Nothing was run, and no error spent."
+    )
+
+
+def _confinement(book: Book, number: int) -> dict[str, bool]:
+    """How all runs of a challenge were confined, by its sessions."""
+    of_this = [one for one in book.of(ledger.SESSION) if one["number"] == number]
+    return {
+        "confined": all(one["confined"] for one in of_this),
+        "network": any(one["network"] for one in of_this),
+    }
+
+
 def _count_interrupted(book: Book, pair: revisions.Pair, number: int, tell: Tell) -> None:
     """Runs of the challenger that an earlier call began and that have no log count as failed."""
     begun = ledger.runs(book.entries, number, ledger.CHALLENGER)
@@ -317,7 +369,14 @@ def _count_interrupted(book: Book, pair: revisions.Pair, number: int, tell: Tell
         tell(f"run {index} of the challenger was interrupted; it counts as failed, and is not repeated")
 
 
-def _begin_session(contest: Contest, book: Book, pair: revisions.Pair, number: int, tell: Tell) -> int:
+def _begin_session(
+    contest: Contest,
+    book: Book,
+    pair: revisions.Pair,
+    number: int,
+    foreign: revisions.Foreign,
+    tell: Tell,
+) -> int:
     """Note the session of this call; returns the number of pairs that there are at its end. Raises `RequestError` on a
     host or day of which it cannot be."""
     each = contest.pairs // contest.sessions
@@ -339,7 +398,16 @@ def _begin_session(contest: Contest, book: Book, pair: revisions.Pair, number: i
                 f"Session {session + 1} of challenge {number} has to be on another host or day (UTC) than those before "
                 f"it; this is {host} on {day}. Nothing was run."
             )
-        book.add(ledger.SESSION, number=number, session=session, host=host, day=day)
+        book.add(
+            ledger.SESSION,
+            number=number,
+            session=session,
+            host=host,
+            day=day,
+            confined=foreign.confined,
+            network=foreign.network,
+            core_flops=measured_core_flops() if contest.flop_per_sample is not None else None,
+        )
     if contest.sessions > 1:
         tell(f"session {session + 1} of {contest.sessions}, on {host}")
     return (session + 1) * each
@@ -348,16 +416,18 @@ def _begin_session(contest: Contest, book: Book, pair: revisions.Pair, number: i
 def _run(
     contest: Contest,
     pair: revisions.Pair,
+    foreign: revisions.Foreign,
     level: float,
     tell: Tell,
     began: Callable[[str, int], None],
     upto: int,
+    core_flops: float | None,
 ) -> challenges.Decision:
     """Run both sides in turns until it is decided, or `upto` so many pairs are made."""
 
     def decide() -> challenges.Decision:
         a, b = (comparing.judge_one(path, None) for path in ab.folders(pair.folder))
-        return challenges.decide(contest, a, b, level)
+        return challenges.decide(contest, a, b, level, core_flops)
 
     def decided() -> bool:
         if contest.sessions > 1:
@@ -369,5 +439,7 @@ def _run(
         tell(report.progress(so_far.as_json()))
         return so_far.decided
 
-    revisions.alternate(pair, tell, decided, began=began, may_fail=ledger.CHALLENGER, upto=upto)
+    revisions.alternate(
+        pair, tell, decided, began=began, may_fail=ledger.CHALLENGER, upto=upto, foreign=foreign
+    )
     return decide()

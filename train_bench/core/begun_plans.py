@@ -7,6 +7,7 @@ A plan may be anybody's file, and a benchmark's folder has code: a folder counts
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import shlex
@@ -14,11 +15,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from train_bench.core import files, plugins
+from train_bench.core import files, git, plugins
 from train_bench.core.job import jobs_of, plan_digest
 from train_bench.errors import RequestError
 
 TRUSTED, BEGUN = "trusted", "begun"
+
+WORKTREES = "source"
+"""Folder of a comparison of revisions that has a worktree for each side while it runs."""
 
 
 def remember(kind: str, digest: str, folder: str = "") -> None:
@@ -44,7 +48,7 @@ def find_benchmark(plan: Mapping[str, Any], what: str) -> Path | None:
     named = next((job.get("reference_folder") for job in jobs_of(plan)), None)
     if not isinstance(named, str) or reference in plugins.references():
         return None
-    folder = Path(named)
+    folder = _in_its_repository(Path(named))
     if not folder.is_dir():
         raise RequestError(
             f"The benchmark of {what} was in {named}, which is not here; name the folder of a copy in "
@@ -53,7 +57,7 @@ def find_benchmark(plan: Mapping[str, Any], what: str) -> Path | None:
     if not is_remembered(BEGUN, plan_digest(plan)):
         raise RequestError(
             f"The benchmark of {what} is in {named}, and the campaign was not begun here. To use that folder, type "
-            f"export {plugins.VARIABLE}={shlex.quote(named)} and repeat the command."
+            f"export {plugins.VARIABLE}={shlex.quote(str(folder))} and repeat the command."
         )
     plugins.add(folder)
     return folder
@@ -67,9 +71,19 @@ def find_by_digest(digest: object) -> Path | None:
         folder = Path(os.fsdecode((_folder(BEGUN) / digest).read_bytes()))
     except (OSError, RequestError):
         return None
+    folder = _in_its_repository(folder)
     if not folder.is_absolute() or not folder.is_dir():
         return None
     plugins.add(folder)
+    return folder
+
+
+def _in_its_repository(folder: Path) -> Path:
+    """A folder as it is named; of one in a worktree that was removed after its run, that of the repository."""
+    parents = [] if folder.is_dir() else folder.parents
+    for worktree, place in itertools.pairwise(parents):
+        if place.name == WORKTREES and (top := git.top(place.parent)) is not None:
+            return top / folder.relative_to(worktree)
     return folder
 
 

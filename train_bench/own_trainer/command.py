@@ -59,6 +59,9 @@ GRACE_SECONDS = 5.0
 REAP_SECONDS = 0.01
 """Period of looking for processes of a program that has ended."""
 
+REST_SECONDS = 0.3
+"""Time that processes of a program have to end with it, before they count as left by it."""
+
 DATA_BEFORE_RUN_START = "data_before_run_start"
 """The key under which a log says so; see `data_watch.Opened`."""
 
@@ -238,8 +241,10 @@ def _run(job: Job, place: Place) -> Ended:
     )
     process = _started(command, values, environ, evaluator, piped=in_log)
     output = OutputInLog(process.stdout, job.partial_log) if in_log else None
+    left = 0
     try:
         terminated = _watch(process, _heartbeat(job) if place.rank == 0 else lambda: None, seen)
+        left = len(_outliving(str(job_file)))
     finally:
         _signal_group(process, signal.SIGKILL)
         leftovers.kill(str(job_file))
@@ -252,7 +257,7 @@ def _run(job: Job, place: Place) -> Ended:
                 follower.close()
     if watch is not None:
         watch.close()
-    seen.write(wrote_log=lines is not None and lines.wrote(job.partial_log))
+    seen.write(wrote_log=lines is not None and lines.wrote(job.partial_log), left=left)
     if watch is not None:
         _tell_of_the_data(job, watch)
     return Ended(
@@ -330,6 +335,19 @@ def _adopt_orphans() -> None:
     """Become the parent of processes that outlive theirs, so that their processor time counts (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _outliving(job_file: str) -> set[int]:
+    """Processes that still run when their program has ended and they had time to end with it."""
+    until = time.monotonic() + REST_SECONDS
+    while True:
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        found = {*leftovers.running(job_file), *(leftovers.children() or ())}
+        if not found or time.monotonic() > until:
+            return found
+        time.sleep(REAP_SECONDS)
 
 
 def _reap() -> None:

@@ -10,49 +10,57 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
 MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 4096, 16384, 1 << 18
 
-_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 def hide(paths: Sequence[Path]) -> None:
     """Move this process, which has one thread, into namespaces in which the files are empty and the folders have no
     content. Raises `OSError` where the system refuses it."""
-    _enter()
-    _mount(None, "/", None, MS_REC | MS_PRIVATE)
+    enter()
+    mount(None, "/", None, MS_REC | MS_PRIVATE)
     for path in paths:
         if path.is_dir():
-            _mount("none", str(path), "tmpfs", MS_NOSUID | MS_NODEV, "size=4k,mode=0555")
+            mount("none", str(path), "tmpfs", MS_NOSUID | MS_NODEV, "size=4k,mode=0555")
         else:
-            _mount("/dev/null", str(path), None, MS_BIND)
-    _enter()
+            mount("/dev/null", str(path), None, MS_BIND)
+    enter()
 
 
 def can_hide(paths: Sequence[Path]) -> bool:
     """True if a process of this one can be started without these files: one tries it."""
-    if _LIBC is None or not paths:
+
+    def is_hidden() -> bool:
+        hide(paths)
+        return all(not any(path.iterdir()) if path.is_dir() else not path.read_bytes() for path in paths)
+
+    return bool(paths) and holds_in_a_child(is_hidden)
+
+
+def holds_in_a_child(condition: Callable[[], bool]) -> bool:
+    """True if the condition holds in a process of this one, which changes its namespaces; False where it fails."""
+    if LIBC is None:
         return False
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            hide(paths)
-            empty = [not any(path.iterdir()) if path.is_dir() else not path.read_bytes() for path in paths]
-            code = 0 if all(empty) else 1
+            code = 0 if condition() else 1
         finally:
             os._exit(code)
     return os.waitpid(child, 0)[1] == 0
 
 
-def _enter() -> None:
-    """New user and mount namespaces, in which this user is who it was."""
+def enter(further: int = 0) -> None:
+    """New user and mount namespaces, and `further` ones, in which this user is who it was."""
     user, group = os.geteuid(), os.getegid()
-    assert _LIBC is not None
-    _check(_LIBC.unshare(CLONE_NEWUSER | CLONE_NEWNS))
+    assert LIBC is not None
+    check(LIBC.unshare(CLONE_NEWUSER | CLONE_NEWNS | further))
     for name, text in (
         ("setgroups", "deny"),
         ("uid_map", f"{user} {user} 1"),
@@ -61,13 +69,15 @@ def _enter() -> None:
         Path("/proc/self", name).write_text(text, encoding="ascii")
 
 
-def _mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
-    assert _LIBC is not None
+def mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+    """mount(2). Raises `OSError`."""
+    assert LIBC is not None
     words = (None if word is None else os.fsencode(word) for word in (source, target, kind))
-    _check(_LIBC.mount(*words, ctypes.c_ulong(flags), None if data is None else data.encode()))
+    check(LIBC.mount(*words, ctypes.c_ulong(flags), None if data is None else data.encode()))
 
 
-def _check(result: int) -> None:
+def check(result: int) -> None:
+    """Raise `OSError` where a call of the C library has failed."""
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

@@ -23,12 +23,14 @@ def end(job: Job) -> None:
 
 def kill(job_files: str) -> None:
     """Kill every process of this user whose job is a file that begins with `job_files`, but this one."""
-    for number in _found(f"{VARIABLE}={job_files}".encode()):
+    for number in running(job_files):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(number, signal.SIGKILL)
 
 
-def _found(wanted: bytes) -> Iterator[int]:
+def running(job_files: str) -> Iterator[int]:
+    """Processes of this user whose job is a file that begins with `job_files`, but this one."""
+    wanted = f"{VARIABLE}={job_files}".encode()
     for folder in PROC.glob("[0-9]*"):
         if int(folder.name) != os.getpid():
             try:

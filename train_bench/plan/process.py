@@ -17,7 +17,7 @@ from pathlib import Path
 
 from train_bench.core import files
 from train_bench.core.job import Job
-from train_bench.core.parent_death import ending_with_parent
+from train_bench.core.parent_death import end_with_parent, ending_with_parent
 from train_bench.errors import LaunchError
 from train_bench.launcher import SAFE_PATH, Launch
 
@@ -58,16 +58,22 @@ def carry_out(
     started: Callable[[int], None] = lambda pid: None,
     interrupted: Callable[[], float] = lambda: 0.0,
     cwd: Path | None = None,
+    first: Callable[[], None] = lambda: None,
 ) -> Ended:
     """Run `launch`, call `tick` a few times a second until it ends, or until `tick` returns a reason to end it. Its
     output goes to `<name>.stdout` and `<name>.stderr` in `folder`. `started` is called with its process number. It
-    works in `cwd`, by default in the folder of this process.
+    works in `cwd`, by default in the folder of this process, and calls `first` before its program begins.
 
     No process of the launch outlives the wait; when this process is killed, the kernel ends them. When it is asked to
     end, `interrupted` gives the seconds for which the launch may go on.
     """
     for path, text in launch.files.items():
         files.write(path, text)
+
+    def begin() -> None:
+        first()  # a change of namespaces would take the signal of the parent's death away
+        end_with_parent(signal.SIGTERM)
+
     folder.mkdir(parents=True, exist_ok=True)
     out, err = (folder / f"{name}.{kind}" for kind in ("stdout", "stderr"))
     with out.open("wb") as stdout, err.open("wb") as stderr:
@@ -80,10 +86,14 @@ def carry_out(
                 stdout=stdout,
                 stderr=stderr,
                 start_new_session=True,
-                preexec_fn=ending_with_parent(signal.SIGTERM),
+                preexec_fn=begin,
             )
         except OSError as error:
             raise LaunchError(f"{launch.argv[0]} could not be started: {error.strerror}.") from error
+        except subprocess.SubprocessError as error:  # of `first`
+            raise LaunchError(
+                f"{launch.argv[0]} could not be confined; the system refuses it now."
+            ) from error
         try:
             started(process.pid)
             reason = _wait(process, tick)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from train_bench.compare import gate
@@ -22,6 +23,7 @@ from train_bench.judge.state import MISSING_RUNS
 from train_bench.referee.claim import Claim
 from train_bench.referee.contest import Contest, Outside, beyond, least_gain, outside_of, quality_claim
 from train_bench.referee.sessions import by_session
+from train_bench.referee.work_bound import SLACK, WorkBound, nearest
 
 FRONTIER, CHALLENGER = "the frontier", "the challenger"
 
@@ -29,7 +31,7 @@ EXPECTED = ("stop_when", "program")
 """Checks whose questions each campaign of a contest has: on its time limit, and on a program of the user's own, of
 which the decision itself says who measured the quality, and what cannot be known."""
 
-SHARE = 0.5
+MOVED_SHARE = 0.5
 """Share of the time saved on the clock from which on time outside of it is asked about."""
 
 
@@ -48,6 +50,7 @@ class Decision:
     minutes: tuple[Sequence[float], Sequence[float]]
     outside: Sequence[Mapping[str, float | None]]
     measured_by: str | None
+    bound: WorkBound | None
 
     @property
     def decided(self) -> bool:
@@ -72,6 +75,7 @@ class Decision:
             "least_gain": self.least_gain,
             "outside": list(self.outside),
             "measured_by": self.measured_by,
+            "bound": None if self.bound is None else self.bound.as_json(),
         }
 
 
@@ -99,9 +103,16 @@ def questions(frontier: Judgement, challenger: Judgement) -> list[str]:
     return asked
 
 
-def decide(contest: Contest, frontier: Judgement, challenger: Judgement, level: float) -> Decision:
+def decide(
+    contest: Contest,
+    frontier: Judgement,
+    challenger: Judgement,
+    level: float,
+    core_flops: float | None = None,
+) -> Decision:
     """Decide by the runs so far: the frontier is slower than the challenger by more than the gain (two one-sided tests
-    after each pair, or after each session), and the rest."""
+    after each pair, or after each session), and the rest. `core_flops` are the operations of a second that a
+    processor of their host was measured to do."""
     of_frontier, of_challenger = frontier.score, challenger.score
     a, b, _ = pairs_of(of_challenger, of_frontier)
     minutes = [run.minutes or 0.0 for run in b], [run.minutes or 0.0 for run in a]
@@ -112,6 +123,9 @@ def decide(contest: Contest, frontier: Judgement, challenger: Judgement, level: 
     times = [logs_of(runs, "minutes") or [] for runs in (a, b)]
     of_pairs = [other - one for one, other in zip(*times, strict=False)] if paired else []
     outside = outside_of(frontier), outside_of(challenger)
+    wanted = contest.flop_per_sample
+    bound = None if wanted is None else nearest(challenger, wanted, core_flops)
+    impossible, asked = below_bound(bound)
     return Decision(
         time=gate.against_one(
             CHALLENGER,
@@ -124,15 +138,32 @@ def decide(contest: Contest, frontier: Judgement, challenger: Judgement, level: 
             design=design_of(challenger, frontier),
         ),
         quality=quality_claim(contest, challenger, level),
-        reasons=[*beyond(contest, challenger), *objections(frontier, challenger)],
-        questions=[*questions(frontier, challenger), *moved_out(*outside, *minutes)],
+        reasons=[*beyond(contest, challenger), *impossible, *objections(frontier, challenger)],
+        questions=[*asked, *questions(frontier, challenger), *moved_out(*outside, *minutes)],
         runs=len(frontier.records) + len(challenger.records),
         least_gain=least_gain(of_pairs, most, level),
         logs=[str(record.sha256) for side in (frontier, challenger) for record in side.records],
         minutes=minutes,
         outside=tuple(map(_means, outside)),
         measured_by=challenger.score.measured_by,
+        bound=bound,
     )
+
+
+def below_bound(bound: WorkBound | None) -> tuple[list[str], list[str]]:
+    """Reason against a record of a time below that of its work at the peak of its accelerators; question about one
+    below what its processors were measured to do, which arithmetic of fewer bits may exceed."""
+    if bound is None or bound.share <= SLACK:
+        return [], []
+    work = f"{Path(bound.file).name} of {CHALLENGER} claims {bound.flop:.3g} operations"
+    if bound.of_accelerators:
+        return [
+            f"{work} in {bound.seconds:.3g} s; they take {bound.least_seconds:.3g} s at the peak of its accelerators"
+        ], []
+    return [], [
+        f"{work} in {bound.seconds:.3g} s of processors; they take {bound.least_seconds:.3g} s in fp32, as measured on "
+        "this host. Was the work done?"
+    ]
 
 
 def moved_out(
@@ -149,7 +180,7 @@ def moved_out(
         return []
     extra = statistics.fmean(longer)
     saved = 60 * (statistics.fmean(frontier_minutes) - statistics.fmean(challenger_minutes))
-    if not 0 < SHARE * saved <= extra or extra <= 2 * statistics.stdev(longer) / math.sqrt(len(longer)):
+    if not 0 < MOVED_SHARE * saved <= extra or extra <= 2 * statistics.stdev(longer) / math.sqrt(len(longer)):
         return []
     return [
         f"{CHALLENGER}: its program takes {extra:.2f} s longer before and after the clock than that of {FRONTIER}, and "
@@ -158,13 +189,10 @@ def moved_out(
 
 
 def _means(found: Sequence[Outside | None]) -> dict[str, float | None]:
-    """Mean seconds outside the clock, wall and processors; None where they are not known of all runs."""
-    known = [one for one in found if one is not None]
-    processors = [one.processor_seconds for one in known if one.processor_seconds is not None]
-    whole = bool(found) and len(known) == len(found)
-    return {
-        "seconds": statistics.fmean(one.seconds for one in known) if whole else None,
-        "processor_seconds": statistics.fmean(processors)
-        if whole and len(processors) == len(found)
-        else None,
-    }
+    """Mean of each quantity; None where it is not known of all runs."""
+    means: dict[str, float | None] = {}
+    for one in fields(Outside):
+        values = [None if seen is None else getattr(seen, one.name) for seen in found]
+        known = [value for value in values if value is not None]
+        means[one.name] = statistics.fmean(known) if known and len(known) == len(values) else None
+    return means

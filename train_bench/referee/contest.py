@@ -34,6 +34,9 @@ after the clock."""
 OF_RECORDS = ("peak_host_bytes", "peak_device_bytes", "init_minutes")
 """Measured quantities that the record of a run has by these names."""
 
+OF_PROGRAMS = ("read_bytes", "written_bytes", "shared_memory_bytes", "left_processes")
+"""Measured quantities that the observation of a program has by these names."""
+
 LEAST_SESSIONS, MOST_SESSIONS = 3, 20
 LEAST_AA, USUAL_AA = 3, 5
 
@@ -62,6 +65,8 @@ class Contest:
     sessions     hosts or days over which the pairs are spread; above 1 each session is one observation
     aa_pairs     pairs of the frontier with itself before the first challenge on a host; 0 without
     cap_minutes  time limit of a run; None is none
+    network      whether runs have the network
+    flop_per_sample  least number of operations of a training sample; None without a bound of times
     digest       of the contest and of the files outside
     """
 
@@ -77,6 +82,8 @@ class Contest:
     sessions: int
     aa_pairs: int
     cap_minutes: float | None
+    network: bool
+    flop_per_sample: float | None
     quality: Quality | None
     digest: str
     outside: Mapping[str, str] = field(default_factory=dict)
@@ -113,6 +120,8 @@ KNOWN = (
         "sessions",
         "aa_pairs",
         "cap_minutes",
+        "network",
+        "flop_per_sample",
         "quality",
     ),
 )
@@ -151,6 +160,9 @@ def _contest(path: Path, content: Mapping[str, Any], text: bytes) -> Contest:
     if pairs % sessions:
         raise RequestError(f"pairs of {path} is {pairs}; give a multiple of its {sessions} sessions.")
     aa_pairs = 0 if content.get("aa_pairs") == 0 else int(number("aa_pairs", USUAL_AA, LEAST_AA, MOST_PAIRS))
+    network = content.get("network", False)
+    if not isinstance(network, bool):
+        raise RequestError(f"network of {path} is {network!r}; give true or false.")
     measured = content.get("measured") or {}
     if not isinstance(measured, dict):
         raise RequestError(f"measured of {path} is {measured!r}; give a largest value by name.")
@@ -171,6 +183,10 @@ def _contest(path: Path, content: Mapping[str, Any], text: bytes) -> Contest:
         sessions=sessions,
         aa_pairs=aa_pairs,
         cap_minutes=None if content.get("cap_minutes") is None else number("cap_minutes", 0, 1e-3, 1e6),
+        network=network,
+        flop_per_sample=None
+        if content.get("flop_per_sample") is None
+        else number("flop_per_sample", 0, 1, 1e20),
         quality=_quality(content.get("quality"), path),
         digest=whole,
         outside=outside,
@@ -245,6 +261,10 @@ def _quantity(name: str, challenger: Judgement, at: int) -> float | None:
     if name == OUTSIDE_SECONDS:
         seen = outside_of(challenger)[at]
         return None if seen is None else seen.seconds
+    if name in OF_PROGRAMS:
+        observed = observed_of(challenger.location, record.index)
+        counted: float | None = None if observed is None else getattr(observed, name)
+        return counted
     if name in OF_RECORDS:
         kept = finite_number(getattr(record, name))
         return None if kept is None else float(kept)
@@ -255,28 +275,36 @@ def _quantity(name: str, challenger: Judgement, at: int) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outside:
-    """What the program of a run took before and after its clock, by those who started it: seconds, and seconds of its
-    processors (at least; None where the system does not tell)."""
+    """What the program of a run did, by those who started it: seconds before and after its clock, and seconds of its
+    processors there (at least); seconds of its clock, and of its processors on it; the quantities `OF_PROGRAMS`. None
+    where the system does not tell."""
 
     seconds: float
-    processor_seconds: float | None
+    processor_seconds: float | None = None
+    clock_seconds: float | None = None
+    clock_processor_seconds: float | None = None
+    read_bytes: float | None = None
+    written_bytes: float | None = None
+    shared_memory_bytes: float | None = None
+    left_processes: float | None = None
 
 
 def outside_of(judged: Judgement) -> list[Outside | None]:
-    """Of each run of a campaign what its program took outside the clock; None of references, and without a record."""
+    """Of each run of a campaign what its program did outside the clock; None of references, and without a record."""
     found: list[Outside | None] = []
     for record in judged.records:
         seen = observed_of(judged.location, record.index)
         if seen is None or seen.life_seconds is None or record.minutes is None:
             found.append(None)
             continue
-        known = seen.processor_seconds is not None and seen.clock_processor_seconds is not None
+        total, on_the_clock = seen.processor_seconds, seen.clock_processor_seconds
         found.append(
             Outside(
                 seconds=max(0.0, seen.life_seconds - record.minutes * 60),
-                processor_seconds=(seen.processor_seconds or 0.0) - (seen.clock_processor_seconds or 0.0)
-                if known
-                else None,
+                processor_seconds=None if total is None or on_the_clock is None else total - on_the_clock,
+                clock_seconds=record.minutes * 60,
+                clock_processor_seconds=on_the_clock,
+                **{name: getattr(seen, name) for name in OF_PROGRAMS},
             )
         )
     return found

@@ -6,7 +6,7 @@ A ledger that was written anew as a whole is consistent, too: only a head that w
 opened     the contest, and the frontier of the first challenger
 aa         pairs of the frontier with itself on a host
 begun      a challenge; its level is spent from here on
-session    the host and day of the runs that follow
+session    the host and day of the runs that follow, and whether they are confined and have the network
 run        before each run: one of the challenger that has no log afterwards counts as failed, and is not repeated
 decided    the end of a challenge
 abandoned  the other end: another challenge was begun, or it was given up
@@ -62,11 +62,14 @@ def _is_level(value: object) -> bool:
 
 
 _KINDS: Mapping[str, Callable[[object], bool]] = {
-    **dict.fromkeys(("event", "contest", "frontier", "challenger", "side", "host", "day"), _is(str)),
+    **dict.fromkeys(
+        ("event", "contest", "frontier", "challenger", "side", "host", "day", "reason"), _is(str)
+    ),
     **dict.fromkeys(("number", "index", "session", "seed", "runs"), _is_whole),
     **dict.fromkeys(("reasons", "questions", "logs"), _is_list(_is(str))),
-    "record": _is(bool),
+    **dict.fromkeys(("record", "confined", "network"), _is(bool)),
     "level": _is_level,
+    "core_flops": lambda value: value is None or _is_number(value),
     "minutes": _is_list(_is_list(_is_number), 2, 2),
     "differences": _is_list(_is_number, 2),
     "logarithms": _is_list(_is_list(_is_number, 2), 1),
@@ -77,7 +80,7 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
     OPENED: ("contest", "frontier"),
     AA: ("frontier", "host", "differences", "logarithms"),
     BEGUN: ("number", "frontier", "challenger", "level", "seed"),
-    SESSION: ("number", "session", "host", "day"),
+    SESSION: ("number", "session", "host", "day", "confined", "network"),
     RUN: ("number", "side", "index"),
     DECIDED: ("number", "record"),
     ABANDONED: ("number",),
@@ -172,6 +175,14 @@ def runs(entries: Sequence[Entry], number: int, side: str) -> list[int]:
         for entry in entries
         if (entry.get("event"), entry.get("number"), entry.get("side")) == (RUN, number, side)
     ]
+
+
+def core_flops(entries: Sequence[Entry], number: int) -> float | None:
+    """Operations of a processor's second, as measured at the sessions of a challenge; None if they were not."""
+    measured = [
+        one.get("core_flops") for one in entries if (one["event"], one.get("number")) == (SESSION, number)
+    ]
+    return max((one for one in measured if one is not None), default=None)
 
 
 def records(entries: Sequence[Entry]) -> list[int]:

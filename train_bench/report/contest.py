@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -11,6 +11,7 @@ from train_bench.compare.gate import CANNOT_TELL, SLOWER
 from train_bench.report import gate
 from train_bench.report.console import print_line
 from train_bench.report.referee import probability
+from train_bench.report.startup import size
 
 UNKNOWABLE = (
     "What a challenge cannot show: work that the trainer did before its clock or keeps between runs outside of the "
@@ -85,8 +86,11 @@ def _show_decision(content: Mapping[str, Any], console: Console) -> None:
         print_line(console, f"For review: {asked}")
     if content["measured_by"] is not None:
         print_line(console, f"Quality measured by {content['measured_by']}.")
-    if (around := outside(content["outside"])) is not None:
-        print_line(console, around)
+    for said in outside(content["outside"]):
+        print_line(console, said)
+    if (bound := content["bound"]) is not None:
+        print_line(console, work(bound))
+    print_line(console, confinement(content))
     if content["least_gain"] is not None:
         print_line(
             console,
@@ -96,17 +100,70 @@ def _show_decision(content: Mapping[str, Any], console: Console) -> None:
     print_line(console, UNKNOWABLE)
 
 
-def outside(sides: Sequence[Mapping[str, Any]]) -> str | None:
-    """What the programs of both sides took before and after the clock; None where it is not known."""
+def outside(sides: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the programs of both sides did before, on and after the clock; without what is not known."""
     frontier, challenger = sides
-    if None in (frontier["seconds"], challenger["seconds"]):
-        return None
-    processors = [side["processor_seconds"] for side in (challenger, frontier)]
-    said = "" if None in processors else f"; of processors {processors[0]:.2f} s, and {processors[1]:.2f} s"
-    return (
-        f"Before and after the clock a run of the challenger takes {challenger['seconds']:.2f} s, and one of the "
-        f"frontier {frontier['seconds']:.2f} s{said}."
+
+    def both(name: str, show: Callable[[float], str]) -> tuple[str, str] | None:
+        one, other = challenger[name], frontier[name]
+        return None if one is None or other is None else (show(one), show(other))
+
+    said = []
+    if (around := both("seconds", _seconds)) is not None:
+        of_processors = both("processor_seconds", _seconds)
+        more = "" if of_processors is None else f"; of processors {of_processors[0]}, and {of_processors[1]}"
+        said.append(
+            f"Before and after the clock a run of the challenger takes {around[0]}, and one of the frontier "
+            f"{around[1]}{more}."
+        )
+    used, window = both("clock_processor_seconds", _seconds), both("clock_seconds", _seconds)
+    if used is not None and window is not None:
+        said.append(
+            f"On the clock its processes use {used[0]} of processors in {window[0]}, and those of the frontier "
+            f"{used[1]} in {window[1]}; the rest is waiting, sleep or an accelerator."
+        )
+    each = [
+        f"{words} {found[0]} ({found[1]})"
+        for words, name, show in (
+            ("read", "read_bytes", size),
+            ("written", "written_bytes", size),
+            ("in shared memory at most", "shared_memory_bytes", size),
+            ("processes left running", "left_processes", "{:.3g}".format),
+        )
+        if (found := both(name, show)) is not None
+    ]
+    if each:
+        said.append(f"In a run of the challenger (of the frontier): {', '.join(each)}.")
+    return said
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f} s"
+
+
+def work(bound: Mapping[str, Any]) -> str:
+    """How near the fastest run comes to the least time of the work that it claims."""
+    what = "on the clock" if bound["of_accelerators"] else "of processors"
+    at = (
+        "the peak of its accelerators"
+        if bound["of_accelerators"]
+        else "the speed in fp32 that was measured here"
     )
+    return (
+        f"The {bound['flop']:.3g} operations that a run of the challenger claims take at least "
+        f"{bound['least_seconds']:.3g} s at {at}; it had {bound['seconds']:.3g} s {what}."
+    )
+
+
+def confinement(content: Mapping[str, Any]) -> str:
+    """What the runs could reach."""
+    kept = "Each run began with a new checkout and empty caches of compilers"
+    if not content["confined"]:
+        return (
+            f"{kept}. Nothing confined the runs: they had the network, /dev/shm, and all files of the user."
+        )
+    network = "with the network (the contest allows it)" if content["network"] else "without network"
+    return f"{kept}, {network}, with an empty /dev/shm of its own, and could not write in the repository."
 
 
 def least(content: Mapping[str, Any]) -> str:

@@ -67,7 +67,7 @@ def ran(monkeypatch):
 
     made, places = Ran(), []
 
-    def carry_out(launch, folder, tick, *, name, cwd):
+    def carry_out(launch, folder, tick, *, name, cwd, first):
         side, index = name.split("_")
         made.append(name)
         made.end()
@@ -83,6 +83,7 @@ def ran(monkeypatch):
         return Ended(exit_code=int(name == made.dies), stderr="")
 
     monkeypatch.setattr(process, "carry_out", carry_out)
+    monkeypatch.setattr(contest_runs, "can_confine", lambda wanted: True)
     return made
 
 
@@ -179,6 +180,40 @@ def test_an_edited_contest_is_refused(place, ran):
     said, _ = referee("main")
     assert said.returncode == 2 and "its file was edited" in said.stderr
     assert referee()[0].returncode == 1
+
+
+def nothing_confines(monkeypatch):
+    monkeypatch.setattr(contest_runs, "can_confine", lambda wanted: False)
+
+
+def the_contest_gives_the_network(_monkeypatch):
+    Path("contest.yaml").write_text(f"{CONTEST}network: true\n")
+
+
+@pytest.mark.parametrize(
+    ("way", "why", "said_then"),
+    [
+        (nothing_confines, "has no user namespaces", "Nothing confined the runs: they had the network"),
+        (the_contest_gives_the_network, "the contest gives its runs the network", "with the network (the"),
+    ],
+)
+def test_foreign_code_that_is_not_confined_needs_trust(place, ran, monkeypatch, way, why, said_then):
+    assert "without network, with an empty /dev/shm" in typed("referee", "contest.yaml", "allowed").stdout
+    for one in ("ledger.jsonl", "challenges"):
+        shutil.rmtree(one) if Path(one).is_dir() else Path(one).unlink()
+    ran.clear()
+    way(monkeypatch)
+    said, _ = referee("allowed")
+    one, other = (in_git("rev-parse", name)[:8] for name in ("main", "allowed"))
+    assert said.returncode == 2 and why in said.stderr
+    assert f"Read git diff {one} {other}, and add --trust" in said.stderr
+    assert not ran and ledger.challenges(entries()) == []
+    said = typed("referee", "contest.yaml", "allowed", "--trust")
+    assert said.returncode == 0 and said_then in said.stdout
+    (session,) = [one for one in entries() if one["event"] == ledger.SESSION]
+    assert session["network"] and session["confined"] is (way is the_contest_gives_the_network)
+    assert typed("referee", "refute", "contest.yaml").returncode == 2
+    assert typed("referee", "refute", "contest.yaml", "--trust").returncode == 0
 
 
 def interrupted(ran, number, name="allowed"):

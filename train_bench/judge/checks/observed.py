@@ -49,7 +49,9 @@ COUNTED = 0.1, 0.5
 class Observed:
     """Observations of one run; None for those that were not possible. `processor_seconds` are of the whole life of its
     processes, `clock_processor_seconds` those after `run_start`, an upper bound. `opened` is the number of data files
-    that were opened in `folder`, `held` that of other processes that had some open before."""
+    that were opened in `folder`, `held` that of other processes that had some open before. `read_bytes` and
+    `written_bytes` are those of all its calls, `shared_memory_bytes` the largest use of /dev/shm beyond that before it,
+    `left_processes` those that had to be ended after it."""
 
     wrote_log: bool
     life_seconds: float | None
@@ -62,6 +64,10 @@ class Observed:
     opened: float | None
     held: float | None
     clock_seconds: float | None
+    read_bytes: float | None
+    written_bytes: float | None
+    shared_memory_bytes: float | None
+    left_processes: float | None
 
 
 def observed_of(location: Location, index: int) -> Observed | None:
@@ -86,6 +92,10 @@ def observed_of(location: Location, index: int) -> Observed | None:
         opened=number(data.get("opened")),
         held=number(data.get("held")),
         clock_seconds=number(attempts[-1].get(CLOCK_SECONDS)),
+        read_bytes=number(seen.get("read_bytes")),
+        written_bytes=number(seen.get("written_bytes")),
+        shared_memory_bytes=number(seen.get("shared_memory_bytes")),
+        left_processes=number(seen.get("left_processes")),
     )
 
 
