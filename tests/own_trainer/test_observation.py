@@ -11,6 +11,7 @@ import pytest
 
 from tests.own_trainer.test_run_command import place, run, spelled, train_bench  # noqa: F401
 from train_bench.core import files
+from train_bench.own_trainer import observation
 from train_bench.own_trainer.observation import BLOCK_BYTES, Observation
 from train_bench.own_trainer.program_log import digest_of_events
 from train_bench.run import processors
@@ -159,3 +160,30 @@ def test_the_clocks_processor_time_begins_with_the_last_look_before_the_line(tmp
     seen.write(wrote_log=False, left=0)
     told = files.read_json(tmp_path / "observed.json")
     assert (told["processor_seconds"], told["clock_processor_seconds"]) == (7.0, 6.0)
+
+
+def test_what_a_program_reads_writes_and_shares_is_counted(tmp_path, monkeypatch):
+    shared = iter((1000, 5000, 9000, 2000))
+    monkeypatch.setattr(observation, "_shared_bytes", lambda: next(shared))
+    (tmp_path / "data").write_bytes(bytes(3_000_000))
+    seen = Observation(tmp_path / "observed.json", tmp_path / "log", None)
+    copy = (
+        "import sys; data = open(sys.argv[1], 'rb').read(); open(sys.argv[2], 'wb').write(data[:2_000_000])"
+    )
+    subprocess.run(
+        [sys.executable, "-S", "-c", copy, str(tmp_path / "data"), str(tmp_path / "copy")], check=True
+    )
+    for _ in range(3):
+        seen.poll()
+    seen.write(wrote_log=False, left=2)
+    told = files.read_json(tmp_path / "observed.json")
+    assert 3_000_000 <= told["read_bytes"] < 9_000_000
+    assert 2_000_000 <= told["written_bytes"] < 2_900_000
+    assert (told["shared_memory_bytes"], told["left_processes"]) == (8000, 2)
+
+
+def test_processes_that_outlive_their_program_are_counted_and_those_that_end_with_it_are_not(place):  # noqa: F811
+    outlives = "env -i sleep 60 & sleep 60 & sleep 0.01 &"
+    Path("leaves.sh").write_text(f"{outlives}\n{spelled()}\n")
+    assert run("runs=1", command="bash leaves.sh").stderr == ""
+    assert attempt()["observed"]["left_processes"] == 2

@@ -58,10 +58,11 @@ def test_the_evaluation_at_a_step_counts_where_one_is_named(tmp_path):
     assert (run.quality, run.time) == (3.5, 40.0)
 
 
-def test_a_run_in_two_files_counts_once(tmp_path):
+@pytest.mark.parametrize("at", [None, 1000])
+def test_a_run_in_two_files_counts_once(tmp_path, at):
     folder = written(tmp_path / "one")
     (folder / "same.stdout").write_text((folder / "a.txt").read_text())
-    record = read_record(written(folder, name="b.txt"), Names())
+    record = read_record(written(folder, name="b.txt"), Names(at=at))
     assert len(record.runs) == 2
     assert record.repeated == [str(folder / "same.stdout")]
 

@@ -56,7 +56,7 @@ def find_benchmark(plan: Mapping[str, Any], what: str) -> Path | None:
         )
     if not is_remembered(BEGUN, plan_digest(plan)):
         raise RequestError(
-            f"The benchmark of {what} is in {named}, and the campaign was not begun here. To use that folder, type "
+            f"The benchmark of {what} is in {folder}, and the campaign was not begun here. To use that folder, type "
             f"export {plugins.VARIABLE}={shlex.quote(str(folder))} and repeat the command."
         )
     plugins.add(folder)

@@ -146,7 +146,7 @@ def _tested(
         )
     statistic = target.margin(mean) / (spread / math.sqrt(len(qualities)))
     if target.deviation is not None:
-        return statistics.NormalDist().cdf(-statistic), None
+        return math.erfc(statistic / math.sqrt(2)) / 2, None  # 1 - erf would make 0 of what is small
     return student_probability(len(qualities) - 1, -statistic), None
 
 

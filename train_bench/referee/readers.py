@@ -224,7 +224,7 @@ def _text(source: str, text: str, names: Names) -> Iterator[_Found]:
         found, program = _last_pairs(text, names), ""
     if found is None:
         return
-    quality, course, time, taken, step = found
+    quality, value, course, time, taken, step = found
     facts = {name.lower(): version for name, version in RUNNING.findall(text)}
     if gpus := GPU.findall(text):
         facts["gpus"] = " + ".join(f"{gpus.count(one)} x {plain(one)[:60]}" for one in dict.fromkeys(gpus))
@@ -233,18 +233,19 @@ def _text(source: str, text: str, names: Names) -> Iterator[_Found]:
     if step is not None:
         facts["steps"] = step
     yield _Found(
-        quality, time, Run(source=source, quality=course[-1], time=taken, course=course, facts=facts)
+        quality, time, Run(source=source, quality=value, time=taken, course=course, facts=facts)
     )
 
 
 def _last_pairs(
     text: str, names: Names
-) -> tuple[str, tuple[float, ...], str | None, float | None, str | None] | None:
-    """The qualities of a log, the time on the line of the last one, else the last time of all, and its step."""
+) -> tuple[str, float, tuple[float, ...], str | None, float | None, str | None] | None:
+    """Name and value of the quality of a log, its course, the time on the line of the quality, else the last time of
+    all, and its step."""
     last: dict[str, tuple[float, str | None]] = {}
     together: dict[str, tuple[float, str | None]] = {}
     quality = None
-    course: list[float] = []
+    courses: dict[str, list[float]] = {}
     for line in text.splitlines():
         pairs = {
             name.lower(): (float(value), unit.lower() if unit else None)
@@ -252,19 +253,21 @@ def _last_pairs(
         }
         if not pairs:
             continue
+        named = names.quality_in(pairs)
+        if named is not None:
+            courses.setdefault(named, []).append(pairs[named][0])
         if names.at is not None and not any(pairs[name][0] == names.at for name in STEPS if name in pairs):
             continue
         last |= pairs
-        named = names.quality_in(pairs)
         if named is not None and (quality is None or _rank(named) <= _rank(quality)):
-            course = [*(course if named == quality else ()), pairs[named][0]]
             quality, together = named, dict(pairs)
     if quality is None:
         return None
     time = names.time_in(together) or names.time_in({name: None for name in last if name != quality})
     value, unit = (together if time in together else last)[time] if time is not None else (None, None)
     step = next((f"{together[name][0]:g}" for name in STEPS if name in together), None)
-    return quality, tuple(course), time, _in_seconds(time, value, unit), step
+    course = tuple(courses[quality])
+    return quality, together[quality][0], course, time, _in_seconds(time, value, unit), step
 
 
 def _rank(name: str) -> int:
