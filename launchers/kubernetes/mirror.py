@@ -10,6 +10,7 @@ import http.client
 import json
 import re
 import secrets
+import socket
 import sys
 import threading
 import time
@@ -147,6 +148,7 @@ class OtherHost:
         self._known: dict[str, Any] = {}
         self._sent: dict[str, sent_files.Version] = {}
         self._asked_at = 0
+        self._answered = self._gone = False
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
@@ -158,7 +160,7 @@ class OtherHost:
         self._over.set()
         self._thread.join()
         deadline = time.monotonic() + LEAVE_SECONDS
-        while not self._exchange(leaves=True) and time.monotonic() < deadline:
+        while not self._exchange(leaves=True) and not self._gone and time.monotonic() < deadline:
             time.sleep(PERIOD_SECONDS)
 
     def _follow(self) -> None:
@@ -184,13 +186,16 @@ class OtherHost:
             connection.request("POST", "/", body, {"Signature": signature})
             response = connection.getresponse()
             answer = response.read()
-        except (OSError, http.client.HTTPException):
+        except (OSError, http.client.HTTPException) as error:
+            # It listens before anything else, until all others have left or it is ended.
+            self._gone = self._answered and isinstance(error, (ConnectionRefusedError, socket.gaierror))
             return False
         finally:
             connection.close()
         signed = _signature(self._token, signature.encode(), answer)
         if response.status != 200 or not hmac.compare_digest(response.getheader("Signature", ""), signed):
             return False
+        self._answered = True
         self._sent |= {name: version for name, version, _ in new}
         content = json.loads(answer)
         try:

@@ -124,6 +124,26 @@ def test_a_host_that_leaves_asks_until_the_first_answers_or_its_time_is_over(fir
     assert mirror.LEAVE_SECONDS <= clock[0] < mirror.LEAVE_SECONDS + 10 * mirror.PERIOD_SECONDS
 
 
+@pytest.mark.parametrize(("answered", "periods"), [(True, 0), (False, 80)])
+def test_a_host_that_leaves_does_not_wait_for_a_first_one_that_is_gone(
+    first, tmp_path, monkeypatch, answered, periods
+):
+    """Before its first answer, the first host may not have started."""
+    clock = [0.0]
+    one = other(tmp_path, first)
+    first._others = 0
+    with first:
+        assert one._exchange()
+    one._answered = answered
+    one._over.set()  # it leaves at once
+    later = SimpleNamespace(monotonic=lambda: clock[0], time_ns=mirror.time.time_ns)
+    later.sleep = lambda seconds: clock.__setitem__(0, clock[0] + seconds)
+    monkeypatch.setattr(mirror, "time", later)
+    with one:
+        pass
+    assert clock[0] == periods * mirror.PERIOD_SECONDS
+
+
 def full(folder):
     """No space is left for the files of a folder, until this is undone."""
     patch = pytest.MonkeyPatch()
