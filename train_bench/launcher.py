@@ -37,6 +37,9 @@ class LauncherConfig:
     ON_RESUME: ClassVar[tuple[str, ...]] = ()
     """Fields that a resumed campaign may be given anew."""
 
+    SHARED_MEMORY: ClassVar[str | None] = None
+    """Option that limits the size of /dev/shm on each host; without a value, the plan computes it."""
+
     @property
     def world_size(self) -> int:
         """Requested number of ranks."""

@@ -30,8 +30,7 @@ class Config(ShardingConfig):
     prepare        path in the pods of a data set as it is distributed, from which a Job of one pod prepares data_dir
                    before the others start; null: the first pod prepares what needs no such set
     folder         folder in the pods below which campaigns write; it outlives them on a volume
-    shm            size limit of /dev/shm, which is memory of the pod (plan --dry computes it); null is the limit of the
-                   pod
+    shm            size limit of /dev/shm, which is memory of the pod; null: what plan --dry computes, if it is known
     queue          local queue of Kueue, which admits all pods together
     topology       node label whose values are topology domains; all pods are in one, with a queue by its topology
     host_network   pods have the network of their hosts
@@ -71,6 +70,7 @@ class Config(ShardingConfig):
     node_rank: int = 0
 
     RESTARTS: ClassVar[bool] = True
+    SHARED_MEMORY: ClassVar[str | None] = "shm"
 
     @property
     def joining(self) -> tuple[str, ...]:

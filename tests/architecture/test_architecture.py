@@ -53,6 +53,7 @@ MAY_SEE = {
     "campaign": BASE
     | {
         "compare",
+        "dry_run",
         "energy",
         "forecast",
         "judge",

@@ -12,6 +12,7 @@ from typing import Any
 import cattrs
 
 from train_bench import __version__
+from train_bench.campaign import shared_memory
 from train_bench.core import begun_plans, files, plugins
 from train_bench.core.job import OF_ONE_JOB, WEIGHTS, Command, Job
 from train_bench.core.secret_filter import refuse_secrets
@@ -71,7 +72,7 @@ class Campaign:
         )
         plan = make_plan(config, rules, provenance, reference_runs=reference_runs, to_be_run=to_be_run)
         plan = replace(plan, request={**plan.request, "overrides": list(request.overrides)})
-        return cls.of(plan, rules=rules, points=points)
+        return cls.of(shared_memory.with_limit(plan, config), rules=rules, points=points)
 
     @classmethod
     def open(cls, folder: Path) -> Campaign:

@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from train_bench.campaign import refusals
+from train_bench.campaign import refusals, shared_memory
 from train_bench.cli import composing
 from train_bench.cli.hydra_app import SWEEPING
-from train_bench.core import cores, instruments
+from train_bench.core import instruments
 from train_bench.errors import RequestError
 from train_bench.judge import rcp
-from train_bench.launcher import LauncherConfig
 from train_bench.plan import discover
 from train_bench.plan.request import Request
-from train_bench.plan.shared_memory import NCCL_BYTES, SharedMemory
 from train_bench.progress import Unit
 from train_bench.rules import ruleset
 from train_bench.task import BenchmarkConfig
@@ -120,6 +118,7 @@ def dry_plan(request: Request, options: argparse.Namespace) -> dict[str, Any]:
         sharing=launcher.sharing if launcher.divides else None,
         real_share=options.real_share,
     )
+    need = shared_memory.needed(config, launcher, ranks)
     machine = {name: getattr(options, name) for name in MACHINE} | {"memory_gb": config.memory_gb}
     bound = bound_of(step, Machine(**machine))
     return {
@@ -131,27 +130,8 @@ def dry_plan(request: Request, options: argparse.Namespace) -> dict[str, Any]:
         "bound": asdict(bound),
         "try": _smaller(config.benchmark, step) if bound.fits is False else None,
         "training": _training(request, step, bound),
-        "shared_memory": _shared_memory(config.benchmark, launcher, step),
+        "shared_memory": None if need is None else need.as_json(),
     }
-
-
-def _shared_memory(benchmark: BenchmarkConfig, launcher: LauncherConfig, step: Step) -> dict[str, Any] | None:
-    """What the ranks of a host need of /dev/shm; None where its cores decide on the loader processes, and are not known
-    here."""
-    data, own = getattr(benchmark, "data", None), launcher.rank_cores
-    workers = getattr(data, "workers", 0)
-    if workers is None and own is None and step.device != "cpu":
-        return None
-    evaluated = getattr(data, "eval_batch_size", None) or 0
-    of_a_sample = step.memory["inputs"] // step.samples
-    one = SharedMemory(
-        ranks=launcher.nproc_per_node,
-        processes=cores.loader_processes(workers, step.device, own or 1),
-        batches=getattr(data, "prefetch", 0) + 1,
-        batch=of_a_sample * max(step.samples, evaluated),
-        nccl=NCCL_BYTES if step.device == "cuda" and step.ranks > 1 else 0,
-    )
-    return asdict(one) | {"total": one.total}
 
 
 def _smaller(benchmark: BenchmarkConfig, step: Step) -> str | None:

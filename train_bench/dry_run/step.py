@@ -195,6 +195,17 @@ def step_of(
     )
 
 
+def bytes_of_batch(
+    make: Callable[[Any], Any], config: BenchmarkConfig, samples: int, *, ranks: int, together: int = 1
+) -> int:
+    """Bytes of a synthetic batch of `make`'s task on one of `ranks` ranks."""
+    config, _ = _without_files(config.for_ranks(ranks), ranks // together)
+    watch, cpu, full = Watch(), Device.cpu, Precision.fp32
+    with _no_memory(config.benchmark), watch:
+        task, _ = _built(make, config, 0, ranks, cpu, full, watch, together=together)
+        return _bytes_of(tensors_of(_batch(task, samples)))
+
+
 def _built(
     make: Callable[[Any], Any],
     config: BenchmarkConfig,

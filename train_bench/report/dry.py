@@ -83,7 +83,7 @@ def _shared(need: Mapping[str, int]) -> str:
         f"{need['processes']} loader process(es) x {need['batches']} batches of {short(need['batch'], 'B')}"
     )
     nccl = f", and {short(need['nccl'], 'B')} for NCCL" if need["nccl"] else ""
-    return f"{short(need['total'], 'B')} on a host: {need['ranks']} rank(s) x 2 sets of {loaders}{nccl}"
+    return f"{need['quantity']} on a host: twice {need['ranks']} rank(s) x 2 sets of {loaders}{nccl}"
 
 
 def _bound(dry: Mapping[str, Any]) -> Iterator[str]:
