@@ -12,7 +12,7 @@ from typing import Any
 import cattrs
 
 from train_bench import __version__
-from train_bench.campaign import shared_memory
+from train_bench.campaign import grace, shared_memory
 from train_bench.core import begun_plans, files, plugins
 from train_bench.core.job import OF_ONE_JOB, WEIGHTS, Command, Job
 from train_bench.core.secret_filter import refuse_secrets
@@ -72,7 +72,8 @@ class Campaign:
         )
         plan = make_plan(config, rules, provenance, reference_runs=reference_runs, to_be_run=to_be_run)
         plan = replace(plan, request={**plan.request, "overrides": list(request.overrides)})
-        return cls.of(shared_memory.with_limit(plan, config), rules=rules, points=points)
+        plan = grace.with_grace(shared_memory.with_limit(plan, config), config)
+        return cls.of(plan, rules=rules, points=points)
 
     @classmethod
     def open(cls, folder: Path) -> Campaign:
@@ -97,7 +98,8 @@ class Campaign:
             raise RequestError(f"The campaign in {folder} cannot continue: {reason}")
         _refuse_links(folder)
         here = code_of_this_host(campaign.plan.reference, campaign.plan.launcher)
-        jobs = tuple(replace(job, **here) for job in campaign.jobs)
+        seconds = grace.continued(campaign.first).grace_seconds
+        jobs = tuple(replace(job, **here, grace_seconds=seconds) for job in campaign.jobs)
         return replace(campaign, plan=replace(campaign.plan, jobs=jobs))
 
     @classmethod

@@ -39,6 +39,9 @@ class Precision(str, Enum):
         return device_type != "cuda" or self is not Precision.fp32
 
 
+GRACE_SECONDS = 30.0
+"""Time that ranks have for a checkpoint when they are warned of their end, if none was measured."""
+
 PLACE = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 """Placeholder in a word of a command for a value of its run: `{seed}`; `{{` and `}}` are braces."""
 
@@ -172,7 +175,7 @@ class Job:
     python: str | None = None
     evaluator: Command | None = None
     evaluator_off_clock: bool = False
-    grace_seconds: float = 30.0
+    grace_seconds: float = GRACE_SECONDS
     node_test: bool | None = None
 
     def numbered(self, total: int) -> str:

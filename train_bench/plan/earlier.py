@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,20 @@ SHARED_FIELDS = ("device", "precision", "threads_per_rank", "nodes")
 def time_of_a_run(plan: Mapping[str, Any], folder: Path) -> str | None:
     """Median time of the runs that reached their target in the latest campaign like `plan` in the same folder as
     `folder`, in words; None without one."""
-    wanted = _kind(plan)
-    for path in _scores(folder.parent):
-        if _kind(files.read_object(path.with_name("plan.json"))) == wanted:
-            about = _time(files.read_object(path))
-            if about:
-                return f"about {about} a run, as in {path.parent}"
+    for path, score in _like(plan, folder):
+        about = _time(score)
+        if about:
+            return f"about {about} a run, as in {path.parent}"
+    return None
+
+
+def checkpoint_seconds(plan: Mapping[str, Any], folder: Path) -> float | None:
+    """Mean time of a checkpoint in the latest such campaign that wrote any; None without one."""
+    for _, score in _like(plan, folder):
+        restarts = score.get("restarts")
+        mean = restarts.get("checkpoint") if isinstance(restarts, dict) else None
+        if isinstance(mean, (int, float)) and 0 < mean < math.inf:
+            return float(mean)
     return None
 
 
@@ -40,6 +49,14 @@ def times_of_runs(folder: Path) -> dict[str, str]:
             if about:
                 times[variant] = about
     return times
+
+
+def _like(plan: Mapping[str, Any], folder: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """Scores of the campaigns like `plan` in the same folder as `folder`, the last first."""
+    wanted = _kind(plan)
+    for path in _scores(folder.parent):
+        if _kind(files.read_object(path.with_name("plan.json"))) == wanted:
+            yield path, files.read_object(path)
 
 
 def _scores(folder: Path) -> list[Path]:

@@ -12,7 +12,7 @@ import cattrs
 
 from train_bench import seeds
 from train_bench.core import files
-from train_bench.core.job import OF_ONE_JOB, Job, jobs_of
+from train_bench.core.job import GRACE_SECONDS, OF_ONE_JOB, Job, jobs_of
 from train_bench.plan import budget, command, discover
 from train_bench.plan.asked import Asked
 from train_bench.plan.definition import changes
@@ -122,7 +122,11 @@ def _job(asked: Asked) -> Job:
     options, config, rules, launcher = asked.options, asked.config, asked.rules, asked.options.launcher
     copied = {name: getattr(options, name) for name in COPIED}
     return Job(
-        **copied | {"stall_limit_seconds": _stall_limit(options)},
+        **copied
+        | {
+            "stall_limit_seconds": _stall_limit(options),
+            "grace_seconds": GRACE_SECONDS if options.grace_seconds is None else options.grace_seconds,
+        },
         benchmark=config.benchmark,
         reference=config.reference,
         launcher=launcher.name,

@@ -284,7 +284,7 @@ def checkpoints(asked: Asked) -> Iterator[str]:
         )
     elif asked.reference_runs:
         yield "Reference runs are whole; leave out checkpoint_seconds= and inject_faults=."
-    elif not 0 <= asked.options.grace_seconds < math.inf:
+    elif asked.options.grace_seconds is not None and not 0 <= asked.options.grace_seconds < math.inf:
         yield f"grace_seconds is {asked.options.grace_seconds:g}; it has to be 0 or a number of seconds above it."
     elif not type(launcher).RESTARTS:
         tried = [name for name in discover.launchers() if discover.launcher_config(name).RESTARTS]

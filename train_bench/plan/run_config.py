@@ -184,10 +184,11 @@ class RunConfig:
         "write a checkpoint after the first evaluation that ends so many seconds after the last one, on the clock; a "
         "run whose ranks die is started again from it, and then does not count in the closed division. Default: none",
     )
-    grace_seconds: float = option(
-        30.0,
+    grace_seconds: float | None = option(
+        None,
         "(checkpoint_seconds) time between a warning (SIGTERM, SIGUSR1) and the end of the ranks, for a checkpoint "
-        "after the step that they are in; launcher=slurm asks for the warning so long before",
+        "after the step that they are in; launcher=slurm asks for the warning so long before. Default: 30, or twice "
+        "the mean time of a checkpoint in the latest campaign like it in the same folder, if that is longer",
         in_jobs=True,
     )
     node_test: bool | None = option(

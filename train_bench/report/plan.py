@@ -46,7 +46,11 @@ def _facts(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "budget", f"a run stops as not converged when {shared['stop_when']}"
     if shared["checkpoint_seconds"] is not None:
         killed = f", and injected faults: {shared['faults']}" if shared["faults"] else ""
-        yield "checkpoints", f"every {shared['checkpoint_seconds']:g} s or more, after an evaluation{killed}"
+        grace = f"{shared['grace_seconds']:g} s for one after a warning"
+        yield (
+            "checkpoints",
+            f"every {shared['checkpoint_seconds']:g} s or more, after an evaluation; {grace}{killed}",
+        )
     yield "data", plan["data"]
     yield "time", plan["time"]
     yield "folder", plan["folder"]
