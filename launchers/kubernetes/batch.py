@@ -15,8 +15,8 @@ from train_bench.errors import RequestError
 from train_bench.launcher import BatchTask, Launch
 from train_bench.launchers.kubernetes import refusals, state
 from train_bench.launchers.kubernetes.config import Config
-from train_bench.launchers.kubernetes.manifest import INSTANCE, PREPARE, RESOURCES, job_name, manifest
-from train_bench.launchers.kubernetes.pod_spec import INSIDE, NODE
+from train_bench.launchers.kubernetes.manifest import INSTANCE, RESOURCES, job_name, manifest
+from train_bench.launchers.kubernetes.pod_spec import INSIDE, NODE, PREPARE
 
 GRACE_SECONDS = 60
 END_SECONDS = 30
@@ -79,12 +79,18 @@ class Batch:
         return None
 
     def refuse_job(self, job: Job) -> str | None:
-        """GPUs that are required and not requested, and prepared data that no volume would keep."""
+        """GPUs that are required and not requested, and data in folders that volumes hold, or do not hold."""
         config, data = self.config, str(job.config.get("data_dir"))
         if config.prepare is not None and not config.keeps(data):
             return (
                 f"launcher.prepare={config.prepare} prepares data for other pods, and no volume keeps data_dir={data}; "
                 "mount one there: launcher.volumes=[CLAIM:/PATH]. Nothing was started."
+            )
+        staged = config.stage_from
+        if staged is not None and (config.keeps(data) or not config.keeps(staged)):
+            return (
+                f"launcher.stage_from={staged} copies data from a volume to data_dir={data} on the disk of each node; "
+                f"mount one at {staged}, and none at data_dir: launcher.volumes=[CLAIM:{staged}]. Nothing was started."
             )
         if job.device is not Device.cuda or any(
             "gpu" in name or "mig-" in name for name in self.config.quantities
@@ -107,8 +113,8 @@ class Batch:
         words = (*run_argv[run_argv.index("run") + 2 :], f"only=[{','.join(str(job.index) for job in jobs)}]")
         path = folder / "kubernetes" / "job.yaml"
         config = replace(config, grace_seconds=config.grace_seconds or _grace(jobs[0]))
-        preparation = (f"benchmark={jobs[0].benchmark}", f"data_dir={jobs[0].config.get('data_dir')}")
-        content = manifest(config, name, words, runs=len(jobs), preparation=preparation)
+        data = str(jobs[0].config.get("data_dir"))
+        content = manifest(config, name, words, runs=len(jobs), benchmark=jobs[0].benchmark, data_dir=data)
         text = yaml.dump(content, Dumper=_Plain, sort_keys=False, width=110)
         where = (name, str(folder / "plan.json"), str(path), "token" if config.mirrors else "")
         return Launch(argv=("sh", "-c", CREATE, "kubectl", *where, *self._flags()), files={path: text})

@@ -29,6 +29,8 @@ class Config(ShardingConfig):
     volumes        persistent volume claims of the pods, `CLAIM:/PATH` each
     prepare        path in the pods of a data set as it is distributed, from which a Job of one pod prepares data_dir
                    before the others start; null: the first pod prepares what needs no such set
+    stage_from     path in the pods of prepared data on a volume, which each pod copies to data_dir, on the disk of its
+                   node, before it starts; null: data_dir is read where it is
     folder         folder in the pods below which campaigns write; it outlives them on a volume
     shm            size limit of /dev/shm, which is memory of the pod; null: what plan --dry computes, if it is known
     queue          local queue of Kueue, which admits all pods together
@@ -54,6 +56,7 @@ class Config(ShardingConfig):
     resources: list[str] = field(default_factory=list)
     volumes: list[str] = field(default_factory=list)
     prepare: str | None = None
+    stage_from: str | None = None
     folder: str = "/results"
     shm: str | None = None
     queue: str | None = None

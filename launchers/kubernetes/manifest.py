@@ -10,15 +10,12 @@ from typing import Any
 
 from train_bench.errors import Resumable
 from train_bench.launchers.kubernetes.config import Config, Kind
-from train_bench.launchers.kubernetes.pod_spec import NODE, given, pod_spec, preparing
+from train_bench.launchers.kubernetes.pod_spec import NODE, PREPARE, given, pod_spec, preparing
 
 INSTANCE = "app.kubernetes.io/instance"
 """Label of all objects of a campaign, with their common name."""
 
 RESOURCES = {Kind.jobset: "jobsets.jobset.x-k8s.io", Kind.trainjob: "trainjobs.trainer.kubeflow.org"}
-
-PREPARE = "prepare"
-"""Replicated job of the pod that prepares the data."""
 
 DISRUPTED = [{"type": "DisruptionTarget", "status": "True"}]
 """Conditions of a pod that was preempted or evicted, or whose node is gone."""
@@ -37,6 +34,9 @@ OF_TRAINER = ("image", "command", "args", "env")
 
 OF_CONTAINER = ("securityContext", "volumeMounts")
 
+OF_PATCH = {"name", "env", *OF_CONTAINER}
+"""Fields of a container of its runtime that a TrainJob may patch; it cannot add one."""
+
 LEFT_TO_RUNTIME = {"restartPolicy", "automountServiceAccountToken"}
 """Fields that the runtime of a TrainJob decides, and that a campaign can do without."""
 
@@ -50,10 +50,10 @@ def job_name(benchmark: str, folder: Path) -> str:
 
 
 def manifest(
-    config: Config, name: str, words: Sequence[str], *, runs: int, preparation: Sequence[str]
+    config: Config, name: str, words: Sequence[str], *, runs: int, benchmark: str, data_dir: str
 ) -> dict[str, Any]:
     """The object whose pods carry out `words` of `train-bench run`, which are so many runs, in their folder of the
-    campaign. `preparation` are the words of `train-bench prepare`."""
+    campaign, on data in `data_dir`."""
     queue, topology = config.queue, config.topology
     kind, version, spec_of = OBJECTS[config.kind]
     by_jobset = topology if queue is None else None
@@ -68,13 +68,15 @@ def manifest(
         labels={INSTANCE: name},
         annotations=given({"kueue.x-k8s.io/podset-required-topology": by_queue}) or None,
     )
-    pod = {"metadata": of_pod, "spec": pod_spec(config, name, words)}
+    pod = {"metadata": of_pod, "spec": pod_spec(config, name, words, data_dir)}
     job = _indexed(config, runs, go_on="on_failure=continue" in words) | {"template": pod}
     before = None
     if config.prepare is not None:
         before = {
             "metadata": of_pod,
-            "spec": preparing(pod["spec"], (*preparation, f"source={config.prepare}")),
+            "spec": preparing(
+                pod["spec"], (f"benchmark={benchmark}", f"data_dir={data_dir}", f"source={config.prepare}")
+            ),
         }
     spec = given(suspend=True if queue is not None else None) | spec_of(config, name, job, before)
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
@@ -82,12 +84,18 @@ def manifest(
 
 def beyond_a_train_job(config: Config) -> list[str]:
     """Fields of the pods that a TrainJob cannot have."""
-    spec = pod_spec(config, "name", ())
+    spec = pod_spec(config, "name", (), "/data")
     (container,) = (one for one in spec["containers"] if one["name"] == NODE)
     kept = {"name", "resources", "terminationMessagePolicy", *OF_TRAINER, *OF_CONTAINER}
     fields = sorted({*spec} - {"containers", *PATCHED, *LEFT_TO_RUNTIME})
     further = [one["name"] for one in spec["containers"] if one["name"] != NODE]
-    return [*fields, *(f"{NODE}.{key}" for key in container if key not in kept), *further]
+    before = [
+        f"{one.get('name')}.{key}"
+        for one in spec.get("initContainers", ())
+        for key in one
+        if key not in OF_PATCH
+    ]
+    return [*fields, *(f"{NODE}.{key}" for key in container if key not in kept), *further, *before]
 
 
 def _indexed(config: Config, runs: int, *, go_on: bool) -> dict[str, Any]:

@@ -7,21 +7,28 @@ from typing import Any
 
 from train_bench.core.rank_messages import SHARED
 from train_bench.launcher import SAFE_PATH
+from train_bench.launchers.kubernetes import drop_caches
 from train_bench.launchers.kubernetes.config import Config
 
 NODE = "node"
 """Replicated job, and container of its pods, as Kubeflow's runtime for torch has them."""
+
+PREPARE = "prepare"
+"""Replicated job of the pod that prepares the data."""
 
 PLAN = "/etc/train_bench"
 """Folder in the pods with the plan."""
 
 OF_ANY_NODE = ("cpu", "memory", "ephemeral-storage")
 
+OF_INIT = ("image", "securityContext", "volumeMounts", "terminationMessagePolicy", "resources")
+"""Fields of a container that one before it has, too."""
+
 INSIDE = "TRAIN_BENCH_POD"
 """Environment variable of the pods with the name of their object."""
 
 
-def pod_spec(config: Config, name: str, words: Sequence[str]) -> dict[str, Any]:
+def pod_spec(config: Config, name: str, words: Sequence[str], data_dir: str) -> dict[str, Any]:
     """Spec of each pod."""
     volumes: dict[str, dict[str, Any]] = {
         PLAN: {"name": "plan", "configMap": {"name": name}},
@@ -29,10 +36,14 @@ def pod_spec(config: Config, name: str, words: Sequence[str]) -> dict[str, Any]:
     }
     for number, (path, claim) in enumerate(config.mounts.items()):
         volumes[path] = {"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": claim}}
+    if config.stage_from is not None:
+        volumes[data_dir] = {"name": "data", "emptyDir": {}}
     if not config.shares_folder:
         volumes[config.folder] = {"name": "results", "emptyDir": {}}
     variables = {"MASTER_ADDR": f"{name}-{NODE}-0-0.{name}", INSIDE: name, **SAFE_PATH}
     environment: list[dict[str, Any]] = [{"name": key, "value": value} for key, value in variables.items()]
+    address = {"fieldRef": {"fieldPath": "status.hostIP"}}
+    environment.append({"name": drop_caches.ADDRESS, "valueFrom": address})
     if config.mirrors:
         reference = {"secretKeyRef": {"name": name, "key": "token"}}
         environment.append({"name": SHARED, "valueFrom": reference})
@@ -55,6 +66,11 @@ def pod_spec(config: Config, name: str, words: Sequence[str]) -> dict[str, Any]:
         envFrom=[{"secretRef": {"name": secret}} for secret in config.secrets] or None,
         resources={"requests": quantities, "limits": quantities} if quantities else None,
     )
+    # It has the limits, the mounts and the rights of the container.
+    staging = {key: container[key] for key in container if key in OF_INIT} | {
+        "name": "stage",
+        "command": ["cp", "-r", f"{config.stage_from}/.", data_dir],
+    }
     spec = given(
         restartPolicy="Never",
         terminationGracePeriodSeconds=config.grace_seconds,
@@ -68,6 +84,7 @@ def pod_spec(config: Config, name: str, words: Sequence[str]) -> dict[str, Any]:
         },
         hostNetwork=True if config.host_network else None,
         dnsPolicy="ClusterFirstWithHostNet" if config.host_network else None,
+        initContainers=None if config.stage_from is None else [staging],
         containers=[container],
         volumes=list(volumes.values()),
     )

@@ -23,6 +23,7 @@ SHAPES = {
     "image": (IMAGE, "the name of an image"),
     "folder": (PATH, "an absolute path without blanks"),
     "prepare": (PATH, "an absolute path without blanks"),
+    "stage_from": (PATH, "an absolute path without blanks"),
     "shm": (QUANTITY, "a quantity such as 16Gi"),
     "queue": (WORD, "the name of a local queue"),
     "topology": (WORD, "the key of a node label, such as cloud.google.com/gke-nodepool"),

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from train_bench.core.excerpt import last_words, shorten
 from train_bench.launcher import BatchTask
-from train_bench.launchers.kubernetes.pod_spec import NODE
+from train_bench.launchers.kubernetes.pod_spec import NODE, PREPARE
 from train_bench.launchers.parts.exit_codes import how_it_ended
 
 Object = Mapping[str, Any]
 
 INDEX = "batch.kubernetes.io/job-completion-index"
+REPLICATED = "jobset.sigs.k8s.io/replicatedjob-name"
 
 STAYS = {
     "InvalidImageName": "has an image with an invalid name",
@@ -44,9 +45,17 @@ def task_of(printed: str) -> tuple[BatchTask, ...]:
     owner = next((one for one in objects if one["kind"] in ("JobSet", "TrainJob")), None)
     if owner is None:
         return ()
-    pods = sorted((one for one in objects if one["kind"] == "Pod"), key=_index)
+    pods = _current(one for one in objects if one["kind"] == "Pod")
     ended, good, how = _state(owner, pods, [one for one in objects if one not in (owner, *pods)])
     return (BatchTask(name=owner["metadata"]["name"], ended=ended, good=good, how=how),)
+
+
+def _current(pods: Iterable[Object]) -> list[Object]:
+    """The last pod of each index of each job, in their order: those before it were replaced, and blame nothing."""
+    last: dict[tuple[str, int], Object] = {}
+    for pod in sorted(pods, key=_created):
+        last[_job(pod), _index(pod)] = pod
+    return [last[key] for key in sorted(last)]
 
 
 def _state(owner: Object, pods: Sequence[Object], others: Sequence[Object]) -> tuple[bool, bool, str]:
@@ -169,9 +178,18 @@ def _index(pod: Object) -> int:
     return int(found or 0)
 
 
+def _job(pod: Object) -> str:
+    return str(pod["metadata"].get("labels", {}).get(REPLICATED, NODE))
+
+
+def _created(pod: Object) -> str:
+    return str(pod["metadata"].get("creationTimestamp", ""))
+
+
 def _name(pod: Object) -> str:
     where = pod["spec"].get("nodeName")
-    return f"host {_index(pod)} (pod {pod['metadata']['name']}{f' on {where}' if where else ''})"
+    what = "preparation of the data" if _job(pod) == PREPARE else f"host {_index(pod)}"
+    return f"{what} (pod {pod['metadata']['name']}{f' on {where}' if where else ''})"
 
 
 def _phase(pod: Object) -> str:

@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import subprocess
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +22,7 @@ from train_bench.campaign.opened import Campaign
 from train_bench.core import files
 from train_bench.core.job import Device
 from train_bench.errors import RequestError
-from train_bench.launchers.kubernetes import pod, state
+from train_bench.launchers.kubernetes import drop_caches, pod, state
 from train_bench.launchers.kubernetes.batch import Batch
 from train_bench.launchers.kubernetes.config import Config, Kind
 from train_bench.launchers.kubernetes.manifest import job_name
@@ -40,9 +42,14 @@ MANIFESTS = {
         "resources": ["cpu=8", "nvidia.com/gpu=1"],
         "volumes": ["results:/results", "data:/data", "raw:/raw"],
     },
-    "two_pods": SHARED | {"nodes": 2, "secrets": ["tracker"]},
+    "two_pods": SHARED | {"nodes": 2, "secrets": ["tracker"], "stage_from": "/results/data"},
     "two_pods_of_a_train_job": SHARED
-    | {"nodes": 2, "kind": Kind.trainjob, "queue": "team", "topology": "example/rack"},
+    | {
+        "nodes": 2,
+        "kind": Kind.trainjob,
+        "queue": "team",
+        "topology": "example/rack",
+    },
     "sixty_four_pods": {
         "image": "registry.example/bench:1",
         "nodes": 64,
@@ -185,6 +192,7 @@ def test_a_campaign_without_a_volume_is_not_restarted_since_its_finished_runs_wo
         ({"nodes": 0}, "launcher.nodes is 0"),
         ({"grace_seconds": 0}, "launcher.grace_seconds is 0"),
         ({"prepare": "raw"}, "launcher.prepare has 'raw'"),
+        ({"stage_from": "c4"}, "launcher.stage_from has 'c4'"),
         ({"prepare": "/raw", "kind": Kind.trainjob}, "launcher.prepare is for launcher.kind=jobset"),
         ({"at_once": 0}, "launcher.at_once is 0"),
         ({"at_once": 2, "nodes": 2}, "launcher.at_once=2 is for runs on one host each"),
@@ -199,6 +207,11 @@ def test_a_campaign_without_a_volume_is_not_restarted_since_its_finished_runs_wo
         ({"kind": Kind.trainjob, "host_network": True}, "A TrainJob cannot have dnsPolicy, hostNetwork"),
         ({"kind": Kind.trainjob, "secrets": ["s"]}, "A TrainJob cannot have node.envFrom"),
         ({"kind": Kind.trainjob, "pod": {"containers": [{"name": "proxy"}]}}, "A TrainJob cannot have proxy"),
+        ({"kind": Kind.trainjob, "stage_from": "/results/x"}, "A TrainJob cannot have stage.image, stage."),
+        (
+            {"kind": Kind.trainjob, "pod": {"initContainers": [{"name": "init", "env": [], "image": "x"}]}},
+            "A TrainJob cannot have init.image of its pods",
+        ),
     ],
 )
 def test_what_makes_no_manifest_is_refused(options, sentence):
@@ -232,6 +245,60 @@ def test_data_are_prepared_by_one_pod_where_the_others_find_them(data_dir, kept)
     refused = batch.refuse_job(job(Path("/c"), config={"data_dir": data_dir}))
     assert (refused is None) == kept
     assert kept or f"no volume keeps data_dir={data_dir}; mount one there" in refused
+
+
+@pytest.mark.parametrize(
+    ("volumes", "copies"), [(["c:/c4"], True), (["c:/c4", "d:/data"], False), (["d:/other"], False)]
+)
+def test_data_are_copied_from_a_volume_to_the_disk_of_a_node(volumes, copies, tmp_path):
+    batch = Batch(Config(image="x", stage_from="/c4/prepared", volumes=volumes))
+    one = job(Path("/c"), config={"data_dir": "/data/fake"})
+    refused = batch.refuse_job(one)
+    assert (refused is None) == copies
+    assert copies or "mount one at /c4/prepared, and none at data_dir" in refused
+    if copies:
+        (text,) = batch.submission([one], RUN).files.values()
+        pod = yaml.safe_load(text)["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+        (stage,) = pod["initContainers"]
+        assert {"/c4", "/data/fake"} <= {mount["mountPath"] for mount in stage["volumeMounts"]}
+        fill = tmp_path / "c4" / "prepared" / "part"
+        fill.mkdir(parents=True)
+        (fill / "manifest.json").touch()
+        (tmp_path / "data" / "fake").mkdir(parents=True)
+        subprocess.run(
+            [
+                word.replace("/c4", f"{tmp_path}/c4").replace("/data", f"{tmp_path}/data")
+                for word in stage["command"]
+            ],
+            check=True,
+        )
+        assert (tmp_path / "data" / "fake" / "part" / "manifest.json").exists()
+
+
+def test_the_caches_of_a_node_are_dropped_by_its_privileged_pod(tmp_path, monkeypatch):
+    monkeypatch.setattr(drop_caches, "DROP", tmp_path / "drop_caches")
+    server = drop_caches.served(0)
+    threading.Thread(target=server.serve_forever, args=(0.05,)).start()
+    try:
+        assert drop_caches.dropped("127.0.0.1", server.server_port) is None
+        assert (tmp_path / "drop_caches").read_text() == "3\n"
+        monkeypatch.setattr(drop_caches, "DROP", tmp_path / "no" / "drop_caches")
+        said = drop_caches.dropped("127.0.0.1", server.server_port)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert said.endswith("drop_caches: No such file or directory.")
+    assert "does not answer" in drop_caches.dropped("127.0.0.1", server.server_port)
+
+
+def test_the_privileged_pods_are_those_of_kubernetes_at_the_port_that_is_asked():
+    needs.package("kubernetes_validate")
+    import kubernetes_validate
+
+    content = yaml.safe_load((ROOT / "launchers" / "kubernetes" / "drop_caches.yaml").read_text())
+    kubernetes_validate.validate(content, "1.37", strict=True)
+    (container,) = content["spec"]["template"]["spec"]["containers"]
+    assert [port["hostPort"] for port in container["ports"]] == [drop_caches.PORT]
 
 
 def test_failed_runs_are_not_repeated_where_no_volume_keeps_their_attempts():
@@ -487,6 +554,25 @@ def test_a_bad_end_names_the_pod_and_the_cause(objects, how):
     assert one.ended
     assert not one.good
     assert re.search(how, one.how), one.how
+
+
+def replaced(pod, *, job, created):
+    """The pod of a job, made at this minute."""
+    pod["metadata"]["labels"][state.REPLICATED] = job
+    pod["metadata"] |= {"name": f"c-{job}-{created}", "creationTimestamp": f"2026-11-28T10:0{created}:00Z"}
+    return pod
+
+
+@pytest.mark.parametrize("job", ["prepare", "node"])
+def test_a_pod_that_was_replaced_is_not_blamed_for_a_later_failure(job):
+    before = replaced(a_pod(0, "Failed", conditions=[PREEMPTED]), job=job, created=1)
+    after = replaced(a_pod(0, "Succeeded", terminated={"exitCode": 0}), job=job, created=2)
+    other = replaced(a_pod(1, "Failed", terminated=LOST), job="node", created=3)
+    how = task([job_set("Failed"), other, after, before]).how
+    assert how.startswith("failed: host 1 (pod c-node-3 on n1) ended with exit code 1")
+    assert task([job_set("Failed"), other, before]).how.startswith(
+        f"failed: {'host 0' if job == 'node' else 'preparation of the data'} (pod c-{job}-1 on n0) was preempted"
+    )
 
 
 def test_a_job_that_is_done_was_good():

@@ -329,10 +329,15 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def on_pods(tmp_path, benchmark, *more):
-    """What is typed for a campaign on two pods."""
+def on_pods(tmp_path, benchmark, *more, nodes=2):
+    """What is typed for a campaign on pods."""
     where = (f"output={tmp_path / 'c'}", f"data_dir={tmp_path / 'data'}", "seed=1", "device=cpu")
-    own = ("launcher=kubernetes", "launcher.image=bench:1", "launcher.threads_per_rank=1", "launcher.nodes=2")
+    own = (
+        "launcher=kubernetes",
+        "launcher.image=bench:1",
+        "launcher.threads_per_rank=1",
+        f"launcher.nodes={nodes}",
+    )
     port = f"launcher.master_port={free_port()}"
     return ("run", f"benchmark={benchmark}", *where, *own, port, *more)
 
@@ -340,9 +345,16 @@ def on_pods(tmp_path, benchmark, *more):
 CLAIM = "launcher.volumes=[claim:/results]"
 
 
+def outcomes(tmp_path):
+    """How each attempt has ended."""
+    attempts = (tmp_path / "c" / "attempts").glob("*.json")
+    return {path.stem: json.loads(path.read_text())["outcome"] for path in attempts}
+
+
 @pytest.mark.full
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("kind", "volumes"), [("jobset", ()), ("trainjob", (CLAIM,))])
+@pytest.mark.parametrize("volumes", [(), (CLAIM,)], ids=["without", "volume"])
+@pytest.mark.parametrize("kind", ["jobset", "trainjob"])
 def test_a_campaign_of_five_runs_on_two_pods_is_valid(cluster, kubelet, tmp_path, kind, volumes):
     answer = train_bench(*on_pods(tmp_path, "dlrm_mini", f"launcher.kind={kind}", *volumes))
     assert answer.returncode == 0, answer.stdout + answer.stderr
@@ -353,6 +365,43 @@ def test_a_campaign_of_five_runs_on_two_pods_is_valid(cluster, kubelet, tmp_path
     percentages = [one["progressPercentage"] for one in cluster.statuses]
     assert percentages[-1:] == ([100] if kind == "trainjob" else [])
     assert percentages == sorted(percentages)
+    assert cluster.all() == []
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_runs_at_once_are_valid_though_a_pod_of_them_and_that_of_their_data_are_preempted(
+    cluster, kubelet, tmp_path
+):
+    volumes = f"launcher.volumes=[claim:/results,data:{tmp_path / 'data'}]"
+    own = (volumes, "launcher.at_once=2", "launcher.prepare=/raw")
+    with laid_out(tmp_path):
+        command = [sys.executable, "-m", "train_bench", *on_pods(tmp_path, "waves", *own, nodes=1)]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
+            wait_for(lambda: kubelet.runs("prepare"))
+            kubelet.preempt(0, "prepare")
+            log = tmp_path / "pods" / "claim" / "waves-c" / "result_1.txt.part"
+            wait_for(lambda: log.exists() and "run_start" in log.read_text())
+            kubelet.preempt(1)
+            said = process.communicate()[0]
+    assert process.returncode == 0, said
+    assert "VALID" in said
+    ended = outcomes(tmp_path)
+    assert (ended["run_1_1"], ended["run_1_2"]) == ("interrupted", "finished")
+    assert kubelet.most == 2
+    assert cluster.all() == []
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_runs_at_once_without_a_volume_are_collected_from_their_pods(cluster, kubelet, tmp_path):
+    with laid_out(tmp_path):
+        answer = train_bench(*on_pods(tmp_path, "waves", "launcher.at_once=3", nodes=1))
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert "VALID" in answer.stdout
+    assert kubelet.most == 3
     assert cluster.all() == []
 
 
@@ -373,10 +422,7 @@ def test_a_campaign_that_is_preempted_twice_is_valid_and_says_what_it_lost(clust
             said = process.communicate()[0]
         assert process.returncode == 0, said
         assert "is done, after 2 preemption(s)" in said
-    outcomes = {
-        path.stem: json.loads(path.read_text())["outcome"]
-        for path in (tmp_path / "c" / "attempts").glob("*.json")
-    }
-    assert outcomes["run_0_1"] == outcomes["run_2_1"] == "interrupted"
-    assert outcomes["run_0_2"] == outcomes["run_2_2"] == outcomes["run_1_1"] == "finished"
+    ended = outcomes(tmp_path)
+    assert ended["run_0_1"] == ended["run_2_1"] == "interrupted"
+    assert ended["run_0_2"] == ended["run_2_2"] == ended["run_1_1"] == "finished"
     assert cluster.all() == []

@@ -88,7 +88,7 @@ class Cluster:
             return 201, body
         if name is None:
             kind = GROUPS[found["group"]][found["kind"]]
-            items = [one for one in named.values() if _selected(one, query)]
+            items = [one for one in list(named.values()) if _selected(one, query)]
             return 200, {"kind": f"{kind}List", "apiVersion": found["group"], "metadata": {}, "items": items}
         if name not in named:
             return _status(404, "NotFound", f'{found["kind"]} "{name}" not found')
