@@ -163,6 +163,16 @@ class BenchmarkConfig:
         """Reason that this configuration cannot be run, as a sentence; None if it can."""
         return None
 
+    def refuse_compilation(self, varying: str) -> str | None:
+        """Reason not to compile its network, as a sentence, where `varying` changes from step to step; None if that is
+        not requested."""
+        if self.compile_mode is None:
+            return None
+        return (
+            f"benchmark.compile={self.compile_mode} would compile {self.benchmark} on the clock, because {varying} "
+            "from step to step; leave it out."
+        )
+
     def refuse_tensor_parallel(self, ranks: int) -> str | None:
         """Reason that its matrices cannot be sharded over so many ranks, as a sentence; None if the attribute
         `tensor_parallel` of its model defines the sharding (`train_bench/launchers/parts/tensor_parallel.py`)."""

@@ -144,4 +144,4 @@ class Config(task.BenchmarkConfig):
                 f"{hyperparameters.opt_learning_rate_warmup_steps}; both are the length of the warm-up and have to "
                 "agree."
             )
-        return None
+        return self.refuse_compilation("the rows of data.pack=true change") if self.data.pack else None

@@ -145,3 +145,7 @@ class Config(BackboneWeights, task.BenchmarkConfig):
     )
 
     REQUIRES: ClassVar[tuple[str, ...]] = ("torch", "torchvision", "pycocotools", "PIL", "sklearn")
+
+    def refuse(self) -> str | None:
+        """Refuse compilation, as a sentence."""
+        return self.refuse_compilation("the sizes of its images and the numbers of its boxes change")

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from train_bench.errors import RequestError
 from train_bench.quality import Quality
 from train_bench.references.maskrcnn import data, start_weights
 from train_bench.references.maskrcnn.config import Config
@@ -31,11 +30,6 @@ class Task(TrainingTask[Config, Batch]):
 
     def build_model(self) -> tuple[Detector, torch.optim.Optimizer]:
         config = self.config
-        if config.compile_mode:
-            raise RequestError(
-                f"{config.benchmark} cannot be compiled: the sizes of its images and the numbers of its boxes "
-                "change from step to step. Leave out benchmark.compile."
-            )
         self._schedule = schedule_of(config)
         self.tensor_names = tensor_names(len(config.model.widths))  # layers that start from random weights
         self._layout = layout_of(config.model.channels_last, self.parallel)

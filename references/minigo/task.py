@@ -90,9 +90,7 @@ class Task:
                     self.iterate(micro)
                 self.forward.eval()
                 points = config.model.board_size**2
-                self._infer(self.forward)(
-                    np.zeros((len(self._selfplay.planes), game.PLANES, points), np.uint8)
-                )
+                self._infer(self.forward)(np.zeros((self._most_leaves(), game.PLANES, points), np.uint8))
         self.optimizer_steps = self._first_step
         self.last_loss = torch.zeros((), device=parallel.device)
         if config.warm_up_steps:
@@ -213,16 +211,25 @@ class Task:
             self.step()
 
     def _infer(self, network: nn.Module) -> Infer:
-        """Network inference of the search, in evaluation mode."""
+        """Network inference of the search, in evaluation mode. A compiled network gets equally many positions in every
+        call."""
         device, size = self.parallel.device, self.config.model.board_size
+        least = self._most_leaves() if self.config.compile_mode else 0
 
         def infer(planes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             seen = torch.from_numpy(planes).to(device).view(-1, game.PLANES, size, size)
+            if least:  # a copy in any case: torch compiles views apart
+                seen = torch.cat([seen, seen.new_zeros(least - len(planes), *seen.shape[1:])])
             with self.parallel.inference():
-                logits, values = network(seen)
-            return _as_array(torch.softmax(logits.float(), dim=1)), _as_array(values.float())
+                logits, values = (each[: len(planes)].float() for each in network(seen))
+            return _as_array(torch.softmax(logits, dim=1)), _as_array(values)
 
         return infer
+
+    def _most_leaves(self) -> int:
+        """Positions that the search hands over at once, of all games that this rank plays side by side, at most."""
+        search, games = self.config.search, -(-self.config.match.games // self.parallel.size)
+        return search.virtual_losses * max(search.games_at_once, games)
 
     def evaluate(self) -> Quality:
         """`win_rate` against the target model; NaN once the loss is not finite. Each rank plays its share of the

@@ -176,8 +176,8 @@ class Config(task.BenchmarkConfig):
         return None if self.train_samples is None else self.train_samples // batch * batch
 
     def refuse(self) -> str | None:
-        """Refuse a clip norm that no plan can represent, as a sentence."""
+        """Refuse a clip norm that no plan can represent, and compilation, as a sentence."""
         norm = self.hyperparameters.opt_gradient_clip_norm
         if norm is not None and not math.isfinite(norm):
             return f"opt_gradient_clip_norm is {norm}; where nothing is to be clipped, it is null."
-        return None
+        return self.refuse_compilation("the lengths of its utterances change")

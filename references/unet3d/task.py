@@ -9,6 +9,7 @@ from operator import itemgetter
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from train_bench.errors import RequestError
 from train_bench.quality import Quality
@@ -100,7 +101,7 @@ class Task(ServesEvaluationSet[Config, data.Batch]):
         """(classes, d, h, w) logits and (1, d, h, w) labels of a volume whose border was cut away to fit the
         windows."""
         logits = quality.sliding_window(
-            self.infer,
+            self._infer_windows,
             quality.without_remainder(image, self._strides),
             self._importance,
             strides=self._strides,
@@ -108,6 +109,12 @@ class Task(ServesEvaluationSet[Config, data.Batch]):
             windows=self.config.data.eval_windows,
         )
         return logits, quality.without_remainder(label, self._strides)
+
+    def _infer_windows(self, windows: Tensor) -> Tensor:
+        """Logits of windows. A compiled network gets equally many in every call."""
+        missing = self.config.data.eval_windows - len(windows) if self.config.compile_mode else 0
+        logits: Tensor = self.infer(functional.pad(windows, (*[0] * 9, missing)) if missing else windows)
+        return logits[: len(windows)]
 
     def served_samples(self) -> int:
         """Volumes of the evaluation set."""

@@ -336,6 +336,12 @@ def test_official_rules_refuse_a_forbidden_hyperparameter_in_the_plan(key, value
         (("benchmark.compile=quickly",), "benchmark.compile=quickly is unknown; use off, model, blocks"),
         (("benchmark.compile=graphs", "device=cpu"), "CUDA graphs and device=cpu was requested"),
         (("benchmark.compile=graphs", "device=cuda"), "not tried with gradient_accumulation_steps=2"),
+        (("benchmark=maskrcnn_mini", "benchmark.compile=true"), "would compile maskrcnn_mini on the clock"),
+        (("benchmark=rnnt_mini", "benchmark.compile=blocks"), "the lengths of its utterances change"),
+        (
+            ("benchmark=bert_mini", "benchmark.compile=true", "benchmark.data.pack=true"),
+            "the rows of data.pack",
+        ),
     ],
 )
 def test_a_mode_of_compilation_that_cannot_work_is_refused(words, why):

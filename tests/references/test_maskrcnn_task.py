@@ -12,7 +12,6 @@ from tests import needs
 from tests.references.configs import maskrcnn
 from tests.references.one_rank import OneOfSeveral, OneRank, in_threads
 from tests.references.tasks import mark
-from train_bench.errors import RequestError
 from train_bench.references.maskrcnn import data
 from train_bench.references.maskrcnn.config import Config
 from train_bench.references.maskrcnn.task import Task
@@ -91,12 +90,6 @@ def test_two_ranks_find_the_quality_that_one_finds(tiny: Config, trained: Path) 
 
     assert expected.keys() == {"BBOX", "SEGM"} and all(0.0 < value < 1.0 for value in expected.values())
     assert in_threads(2, found)[0] == pytest.approx(expected, abs=1e-6)
-
-
-def test_compilation_is_refused_rather_than_ignored(tiny: Config) -> None:
-    tiny.compile = True
-    with pytest.raises(RequestError, match=r"Leave out benchmark\.compile\."):
-        built(tiny)
 
 
 @pytest.mark.full
