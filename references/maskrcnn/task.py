@@ -72,7 +72,7 @@ class Task(TrainingTask[Config, Batch]):
         """Find and check images and annotations, start the loaders."""
         config, parallel = self.config, self.parallel
         train, self._val = data.open_splits(config, prepared.folder_of(config))
-        self._truth = coco_ap.index(self._val.path) if parallel.rank == 0 else None
+        self._truth = coco_ap.index(self._val.path)
         train_set = data.TrainingSet(
             split=train,
             hyperparameters=config.hyperparameters,
@@ -122,12 +122,12 @@ class Task(TrainingTask[Config, Batch]):
         for row in rows:
             row["category_id"] = int(annotations.category_ids[row["category_id"] - 1])
         diverged = self.has_diverged()
-        every = coco_ap.gathered(parallel, rows)
-        if diverged or self._truth is None:
-            return Quality(metrics={"BBOX": math.nan, "SEGM": math.nan})
         kinds = {"BBOX": "bbox", "SEGM": "segm"}
         return Quality(
             metrics={
-                name: coco_ap.average_precision(self._truth, every, kind) for name, kind in kinds.items()
+                name: math.nan
+                if diverged
+                else coco_ap.average_precision(self._truth, rows, kind, ranks=parallel)
+                for name, kind in kinds.items()
             }
         )

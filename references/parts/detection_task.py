@@ -43,12 +43,12 @@ class ImageSet(loading.Samples, Protocol):
 
 
 class DetectionTask(ServesEvaluationSet[C, B]):
-    """Detection whose quality is the COCO AP of boxes, computed on rank 0.
+    """Detection whose quality is the COCO AP of boxes.
 
     layout               memory format of images and network
     _means, _deviations  (1, 3, 1, 1), in the units of uint8 images
     _val                 the evaluation's split
-    _truth               its annotations, on rank 0
+    _truth               its annotations
     """
 
     IN_PARTS: ClassVar[bool] = False
@@ -98,10 +98,10 @@ class DetectionTask(ServesEvaluationSet[C, B]):
         self.detect(boxes[0], logits[0])
 
     def open_data(self) -> DataFacts:
-        """Find and check the images, start the loaders; rank 0 reads the truth of the evaluation."""
+        """Find and check the images, read the truth of the evaluation, start the loaders."""
         data_config, parallel = self.config.data, self.parallel
         train, self._val = self.open_splits()
-        self._truth: COCO | None = coco_ap.index(self._val.path) if parallel.rank == 0 else None
+        self._truth: COCO = coco_ap.index(self._val.path)
         train_set, eval_set = self.training_set(train), self.evaluation_set(self._val)
         self._eval_set = eval_set
         order = stream.Shuffled(samples=len(train.images), seed=self.seed)
