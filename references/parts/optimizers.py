@@ -18,6 +18,8 @@ from train_bench.core.sharded_tensors import is_sharded
 from train_bench.errors import UnknownName
 from train_bench.references.parts.compilation import triton_builds
 
+HOST = torch.device("cpu")
+
 
 class Optimizer(torch.optim.Optimizer):
     """Base class of optimizers. Steps are not to be compiled."""
@@ -75,7 +77,10 @@ class Adagrad(Optimizer, torch.optim.Adagrad):
             if weight.grad is not None and weight.grad.is_sparse
         }
         for weight, (group, gradient) in sparse.items():
-            self._step_of_rows(weight, group, gradient.coalesce())
+            if weight.device == HOST or weight.is_meta:
+                self._step_of_rows(weight, group, gradient.coalesce())
+            else:
+                self._step_of_lookups(weight, group, gradient)
             weight.grad = None
         found = inspect.unwrap(torch.optim.Adagrad.step)(self, closure)
         for weight, (_, gradient) in sparse.items():
@@ -85,14 +90,42 @@ class Adagrad(Optimizer, torch.optim.Adagrad):
     def _step_of_rows(self, weight: torch.Tensor, group: dict[str, Any], gradient: torch.Tensor) -> None:
         """Adding sparse tensors of distinct rows takes half the time of `index_add_`."""
         rows, values, state = gradient._indices(), gradient._values(), self.state[weight]
-        rate = (
-            group["lr"] / (1 + float(state["step"]) * group["lr_decay"]) if group["lr_decay"] else group["lr"]
-        )
-        state["step"] += 1
+        rate = _rate_of_step(group, state)
         state["sum"].add_(_of_rows(rows, values.square(), weight))
         changes = state["sum"].index_select(0, rows[0]).sqrt_().add_(group["eps"])
         torch.div(values, changes, out=changes)
         weight.add_(_of_rows(rows, changes, weight), alpha=-rate)
+
+    def _step_of_lookups(self, weight: torch.Tensor, group: dict[str, Any], gradient: torch.Tensor) -> None:
+        """The same without asking the device how many rows are distinct: a row changes by the sum in the first of its
+        places, and by zeros in others. One sum and zeros come in any order to the same."""
+        rows, values = row_sums(gradient._indices()[0], gradient._values())
+        state = self.state[weight]
+        rate = _rate_of_step(group, state)
+        state["sum"].index_add_(0, rows, values.square())
+        changes = state["sum"].index_select(0, rows).sqrt_().add_(group["eps"])
+        torch.div(values, changes, out=changes)
+        weight.index_add_(0, rows, changes, alpha=-rate)
+
+
+def row_sums(rows: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows (n,) in ascending order, and of `values` (n, d) in the first place of each row its sum, in the order of
+    `rows`; zeros in its other places. As many places as there are values, so that nothing waits for a number of them.
+    """
+    ordered, order = rows.sort(stable=True)
+    places = torch.arange(len(rows), device=rows.device)
+    first = torch.searchsorted(ordered, ordered) == places
+    starts = torch.where(first, places, torch.searchsorted(ordered, ordered, right=True))
+    return ordered, torch.nn.functional.embedding_bag(order, values, starts, mode="sum")
+
+
+def _rate_of_step(group: dict[str, Any], state: dict[str, Any]) -> float:
+    """Learning rate of the step that begins, which is counted."""
+    rate: float = group["lr"]
+    if group["lr_decay"]:
+        rate /= 1 + float(state["step"]) * group["lr_decay"]
+    state["step"] += 1
+    return rate
 
 
 def _of_rows(rows: torch.Tensor, values: torch.Tensor, table: torch.Tensor) -> torch.Tensor:

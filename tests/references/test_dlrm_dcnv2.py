@@ -22,6 +22,7 @@ from train_bench.references.dlrm_dcnv2.config import Config
 from train_bench.references.dlrm_dcnv2.data import as_batch, prepare
 from train_bench.references.dlrm_dcnv2.model import CrossLayer, Dense, Network
 from train_bench.references.dlrm_dcnv2.task import Task
+from train_bench.references.parts import optimizers
 from train_bench.references.parts.optimizers import Adagrad
 from train_bench.references.parts.recommendation import data
 
@@ -245,6 +246,26 @@ def test_tables_and_layers_are_updated_by_the_equation_of_adagrad() -> None:
     for weight, expected in zip(model.parameters(), before, strict=True):
         torch.testing.assert_close(weight.detach().double(), expected, atol=2e-6, rtol=1e-5)
     assert any(bool((total == 0).all(dim=-1).any()) for total in sums), "no row was left alone"
+
+
+def test_the_step_of_a_gpu_which_counts_no_rows_is_that_of_a_cpu_bit_by_bit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Gradients are whole numbers, whose sum is the same in any order."""
+    generator = torch.Generator().manual_seed(3)
+    start = torch.randn(50, 8, generator=generator)
+    tables = [torch.nn.Parameter(start.clone()) for _ in range(2)]
+    steps = [Adagrad([table], lr=0.1, eps=1e-8, lr_decay=0.01) for table in tables]
+    for looked_up in (1, 40, 300):
+        rows = torch.randint(0, 20, (1, looked_up), generator=generator)
+        values = torch.randint(-8, 9, (looked_up, 8), generator=generator).float()
+        for table, step, host in zip(tables, steps, ("cpu", "cuda"), strict=True):
+            table.grad = torch.sparse_coo_tensor(rows, values, table.shape, check_invariants=True)
+            monkeypatch.setattr(optimizers, "HOST", torch.device(host))
+            step.step()
+        sums = (step.state[table]["sum"] for step, table in zip(steps, tables, strict=True))
+        assert torch.equal(*tables) and torch.equal(*sums)
+    assert torch.equal(tables[0][20:], start[20:]) and not torch.equal(tables[0][:20], start[:20])
 
 
 def test_a_warm_up_leaves_no_trace_in_tables_and_their_sums(tiny: Config) -> None:

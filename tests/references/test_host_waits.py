@@ -14,8 +14,8 @@ from tests.references.step_waits import OPTIMIZERS, of_fp16, of_reference
 from train_bench.plan import discover
 
 WAITING = {
-    "dlrm_dcnv2": "the rows that a batch looks up are as many as differ, which their sorting finds out",
-    "maskrcnn": "suppression keeps lists whose lengths depend on values, of each image; so do draws, of all together",
+    "maskrcnn": "lengths that depend on values: of what suppression keeps, for each level of an image; of all images "
+    "together, of the best proposals, of what is drawn of anchors and of regions, and of the regions of a level, twice",
 }
 """References whose step waits, and why."""
 
