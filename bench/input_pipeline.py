@@ -9,8 +9,8 @@ largest share.
     python bench/input_pipeline.py resnet_mini benchmark.data.workers=1
 
 With `rates`, the training samples a second that one core makes at the full scale, in processor time, from generated
-JPEGs, sound, volumes and tokens of usual sizes, beside what the best published results on 8 H100 took. The order of a
-run and the way of a batch to the training process are not in it.
+JPEGs, sound, volumes, tokens and clicks of usual sizes, beside what the best published results on 8 H100 took. The
+order of a run and the way of a batch to the training process are not in it.
 
     python bench/input_pipeline.py rates [REFERENCE ...]
 """
@@ -257,6 +257,44 @@ def _tokens(config: Any, _folder: Path) -> Callable[[list[int]], Any]:
     return lambda numbers: batches[[number % 16 for number in numbers]]
 
 
+def _instructions(config: Any, folder: Path) -> Callable[[list[int]], Any]:
+    from train_bench.references.parts.arrays import ArraySet
+
+    shape = (16, config.hyperparameters.max_sequence_length)
+    tokens = np.random.default_rng(1).integers(config.model.vocabulary, size=shape, dtype=np.int32)
+    batches = ArraySet(folder, {"labels": tokens, "tokens": tokens})
+    return lambda numbers: batches[[number % 16 for number in numbers]]
+
+
+def _flux1(config: Any, _folder: Path) -> Callable[[list[int]], Any]:
+    from train_bench.references.flux1 import data, sources
+
+    shapes = sources.shapes(config)
+    parts = [np.zeros(2 * int(np.prod(shape)), np.uint8) for shape in shapes.values()]
+    stored = _Stored([0] * 16, parts=lambda _: parts)
+    empty = np.zeros(shapes["text"], np.uint16), np.zeros(shapes["pooled"], np.uint16)
+    batches = data.BatchSet(config=config, stored=stored, empty=empty)
+    return lambda numbers: batches[[(number % 16, number) for number in numbers]]
+
+
+def _dlrm(config: Any, _folder: Path) -> Callable[[list[int]], Any]:
+    from train_bench.references.dlrm import data
+    from train_bench.references.parts.recommendation.data import synthetic
+
+    block = synthetic(config.model, 1 << 15)
+    return lambda numbers: data.as_batch(block[: len(numbers)], config.model)
+
+
+def _dlrm_dcnv2(config: Any, folder: Path) -> Callable[[list[int]], Any]:
+    from train_bench.references.dlrm_dcnv2 import data, multi_hot
+    from train_bench.references.parts.recommendation.data import synthetic
+
+    config.model.max_table_rows, config.data_dir = 100_000, str(folder)
+    multi_hot.write(config.model, folder)
+    block, rows = synthetic(config.model, 1 << 13), multi_hot.MultiHot(config, folder)
+    return lambda numbers: data.as_batch(block[: len(numbers)], config, rows)
+
+
 PATHS = {
     "resnet": DataPath(inputs="JPEG, 500 x 375", size=32, taken=8 * 7100, made=_resnet),
     "ssd": DataPath(inputs="JPEG, 640 x 480", size=16, taken=None, made=_ssd),
@@ -267,6 +305,10 @@ PATHS = {
     "bert": DataPath(inputs="512 tokens", size=48, taken=8 * 985, made=_bert),
     "llama31_8b": DataPath(inputs="8192 tokens", size=4, taken=None, made=_tokens),
     "gpt_oss_20b": DataPath(inputs="8192 tokens", size=4, taken=None, made=_tokens),
+    "llama2_70b_lora": DataPath(inputs="8192 tokens", size=4, taken=8 * 0.265, made=_instructions),
+    "flux1": DataPath(inputs="256 encoded tokens", size=4, taken=None, made=_flux1),
+    "dlrm": DataPath(inputs="26 categories", size=1 << 15, taken=None, made=_dlrm),
+    "dlrm_dcnv2": DataPath(inputs="214 rows", size=1 << 13, taken=8 * 1.85e6, made=_dlrm_dcnv2),
 }
 
 
