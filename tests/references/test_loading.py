@@ -189,7 +189,9 @@ def _with_order(loader: loading.Loader) -> loading.Loader:
     return loader
 
 
-@pytest.mark.parametrize(("name", "part"), [("resnet", "data"), ("ssd", "model")])
+@pytest.mark.parametrize(
+    ("name", "part"), [("resnet", "data"), pytest.param("ssd", "model", marks=pytest.mark.slow)]
+)
 def test_batches_of_large_images_are_made_in_parts(
     prepared: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, name: str, part: str
 ) -> None:
