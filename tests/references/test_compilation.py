@@ -31,7 +31,8 @@ SMALLER = {
     "minigo": (
         *("hyperparameters.min_selfplay_games_per_generation=6", "hyperparameters.global_batch_size=16"),
         *("search.games_at_once=4", "match.games=6"),
-    )
+    ),
+    "unet3d": ("data.eval_windows=3",),
 }
 
 

@@ -79,6 +79,7 @@ def test_tables_are_divided_by_lookups_as_far_as_memory_allows() -> None:
     assert lookups == [14, 14, 14, 15, 15, 15, 27, 100]
     rows = [sum(model.rows[table] for table in tables) for tables in placed]
     assert max(rows) < 1.1 * max(model.rows)
+    assert place([10, 10, 1], [1, 1, 9], 2) == [[1, 2], [0]], "rank 1 has no room for both large tables"
 
 
 def test_the_full_model_has_the_parameters_of_the_facts() -> None:
