@@ -85,7 +85,7 @@ def match(
     """Match detections in `images` with their objects; the order of detections breaks ties."""
     result = _evaluation(truth, _loaded(truth, detections), kind)
     result.params.imgIds = images.astype(np.int64).tolist()
-    if len(images):  # pycocotools would take all
+    if len(images):  # pycocotools would prepare all
         with _quiet():
             result.evaluate()
     found = [each for each in result.evalImgs if each is not None]

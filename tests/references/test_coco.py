@@ -292,7 +292,9 @@ def random_case(seed: int) -> tuple[dict, np.ndarray]:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_precision_is_that_of_pycocotools_used_as_its_manual_says(seed, tmp_path, capsys):
+    """Nothing is found in image 12, in which most of the cases have objects."""
     content, rows = random_case(seed)
+    rows = rows[rows[:, 0] != 12]
     keys = ("image_id", "x", "y", "w", "h", "score", "category_id")
     listed = [
         {
