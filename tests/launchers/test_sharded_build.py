@@ -13,7 +13,7 @@ from torch import nn
 from tests.launchers.small_decoder import decoder, one_rank
 from tests.references.configs import flux1, gpt_oss_20b, llama2_70b_lora
 from tests.references.several_ranks import FromFile, start
-from train_bench.core.sharded_tensors import own_part, whole
+from train_bench.core.sharded_tensors import narrow_frozen, own_part, whole
 from train_bench.errors import LaunchError
 from train_bench.launchers.parts.filling import Fills
 from train_bench.launchers.parts.fsdp import ShardedParallel
@@ -100,11 +100,12 @@ def test_weights_are_those_of_one_rank_bit_by_bit_however_many_share_them(
         assert found["held"] < whole_size * (0.6 if grouped else 1.1 / ranks)
 
 
-def drawn(make: Callable[[], nn.Module]) -> nn.Module:
-    """Built as by one rank that shards nothing."""
+def drawn(make: Callable[[], nn.Module], kind: torch.dtype = torch.float32) -> nn.Module:
+    """Built as by one rank that shards nothing and holds frozen weights in `kind`."""
     torch.manual_seed(0)
     fills = Fills()
     model = fills.construct(make)
+    narrow_frozen(model, kind)
     model.to_empty(device="cpu")
     fills.draw(model)
     return model
@@ -129,6 +130,18 @@ def test_a_network_without_memory_is_filled_by_the_draws_of_its_constructors() -
     state = found.state_dict()
     assert list(state) == list(expected.state_dict())
     assert all(torch.equal(state[name], one) for name, one in expected.state_dict().items())
+
+
+def test_frozen_weights_that_are_held_in_bf16_are_drawn_as_all_others() -> None:
+    def make() -> nn.Module:
+        return in_two_ways().requires_grad_(False)
+
+    found, kinds = drawn(make, torch.bfloat16).state_dict(), set()
+    torch.manual_seed(0)
+    for name, one in make().state_dict().items():
+        kinds.add(found[name].dtype)
+        assert torch.equal(found[name], one.to(found[name].dtype)), name
+    assert kinds == {torch.float32, torch.bfloat16}
 
 
 def test_a_network_whose_weights_are_given_is_not_drawn() -> None:
