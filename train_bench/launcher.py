@@ -67,6 +67,11 @@ class LauncherConfig:
         return ()
 
     @property
+    def reduces_cast(self) -> bool:
+        """True if ranks reduce gradients in the numerics of the job where layers compute them in these."""
+        return False
+
+    @property
     def shardings(self) -> tuple[Mapping[str, Any], ...]:
         """Values of the options by which training is sharded, one set after another; the first shards nothing."""
         return ({},)

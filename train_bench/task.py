@@ -379,7 +379,8 @@ class StopsBetweenSteps(Task, Protocol):
 class DryTask(Task, Protocol):
     """Extension of a task for `plan --dry`; optional. Called after `build`, whose tensors are then meta tensors,
     without memory and values. A task may also have `dry_notes()`, sentences on what the numbers of a dry run leave out,
-    and, where it pads samples, a keyword `share` of `synthetic`: samples that are shorter by it."""
+    `device_sets()`, bytes of data sets that a GPU holds while it trains, and, where it pads samples, a keyword `share`
+    of `synthetic`: samples that are shorter by it."""
 
     def synthetic(self, samples: int) -> Any:
         """A synthetic micro-batch of so many samples; reads no data. Called with 1 and with 2, with values; larger ones

@@ -54,6 +54,11 @@ class ShardingConfig(LauncherConfig):
         return ("weights", "optimizer") if self.reduce_once else ("weights", "gradients", "optimizer")
 
     @property
+    def reduces_cast(self) -> bool:
+        """By `reduce_fp32=false`."""
+        return not self.reduce_fp32
+
+    @property
     def shardings(self) -> tuple[Mapping[str, Any], ...]:
         """FSDP2, then tensor parallelism within a host, then both."""
         groups = (2, 4, 8)

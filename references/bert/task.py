@@ -20,7 +20,7 @@ from train_bench.references.bert.model import Bert, Logits, tensor_names
 from train_bench.references.bert.quality import count_words
 from train_bench.references.bert.recipe import optimizer_of, schedule_of
 from train_bench.references.bert.weights import load_start_weights
-from train_bench.references.parts import loading, stream
+from train_bench.references.parts import loading, resident, stream
 from train_bench.references.parts.serving import ServesEvaluationSet
 from train_bench.references.parts.training import non_finite
 from train_bench.task import DataFacts
@@ -92,6 +92,12 @@ class Task(ServesEvaluationSet[Config, data.Batch]):
         )
         # At full scale the training set has no stated size: there the log reports the samples consumed.
         return DataFacts(train_samples=config.train_samples, eval_samples=len(val), fingerprint=fingerprint)
+
+    def device_sets(self) -> int:
+        """Bytes of the data sets that a GPU holds; rows that are packed are made by loader processes."""
+        config = self.config
+        sets = () if config.data.pack else ((config.train_samples, 0), (config.eval_samples, 1))
+        return resident.size_of(self.synthetic(1), config.data.workers, *sets)
 
     def train_until(self, mark: Mark) -> Progress:
         """Dropout follows the seed, the rank and the iteration that the call begins with, so that a run continues

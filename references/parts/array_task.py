@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
 
-from train_bench.references.parts import arrays, loading, stream
+from train_bench.references.parts import arrays, loading, resident, stream
 from train_bench.references.parts.training import TrainingTask
 from train_bench.task import DataFacts
 
@@ -70,6 +70,12 @@ class ArrayTask(TrainingTask[C, Batch]):
             ),
         )
         return DataFacts(train_samples=len(train), eval_samples=len(val), fingerprint=fingerprint)
+
+    def device_sets(self) -> int:
+        """Bytes of the data sets that a GPU holds."""
+        config = self.config
+        sets = (config.train_samples, 0), (config.eval_samples, int(self.eval_padding is not None))
+        return resident.size_of(self.synthetic(1), config.data.workers, *sets)
 
     def on_device(self, batch: Batch) -> Batch:
         """The batch on this rank's device."""

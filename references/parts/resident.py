@@ -45,6 +45,14 @@ class Resident:
             yield items, _mapped(self._whole, functools.partial(torch.index_select, dim=0, index=rows))
 
 
+def size_of(sample: Any, workers: int | None, *sets: tuple[int | None, int]) -> int:
+    """Bytes that a device holds of sets whose rows are each as `sample`, a batch of one: of the small ones, unless a
+    number of loader processes is configured. `sets` are numbers of samples, None if unknown, and of rows of padding."""
+    size = _bytes_of(sample)
+    rows = [samples + padding for samples, padding in sets if samples is not None]
+    return sum(size * count for count in rows if size * count <= LARGEST) if workers is None else 0
+
+
 def holds_sets(device: torch.device) -> bool:
     """True for devices that samples would have to be copied to in each step."""
     return device.type == "cuda"
@@ -60,11 +68,15 @@ def held(
 ) -> Resident | None:
     """Batches of the items of `sampler` from all `rows` of a set, the last of which fills batches where numbers beyond
     it do; None if the set is too large. `items(n)` are the items of the first n rows."""
-    sizes: list[int] = []
-    _mapped(samples[items(1)], lambda tensor: sizes.append(tensor.nbytes))
-    if rows * sum(sizes) > LARGEST:
+    if rows * _bytes_of(samples[items(1)]) > LARGEST:
         return None
     return Resident(samples[items(rows)], rows, sampler, numbers, device)
+
+
+def _bytes_of(batch: Any) -> int:
+    sizes: list[int] = []
+    _mapped(batch, lambda tensor: sizes.append(tensor.nbytes))
+    return sum(sizes)
 
 
 def _mapped(batch: Any, function: Callable[[Tensor], Any]) -> Any:

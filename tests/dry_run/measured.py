@@ -81,7 +81,8 @@ def allocated(step: Callable[[], None]) -> int:
 
 def most_allocated(steps: Iterator[Callable[[], None]]) -> int:
     """Bytes that torch's allocator has given out when they were most in the one step that `steps` has, from the trace
-    of torch's profiler, which begins before it is made."""
+    of torch's profiler, which begins before it is made. What collectives and their threads ask for does not count: gloo
+    gathers into memory of its own before it copies, which NCCL does not."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
         for step in steps:
             with record_function(MEASURED):
@@ -90,12 +91,25 @@ def most_allocated(steps: Iterator[Callable[[], None]]) -> int:
         file = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(file))
         events = json.loads(file.read_text())["traceEvents"]
-    begin = next(event["ts"] for event in events if event.get("name") == MEASURED)
+    measured = next(event for event in events if event.get("name") == MEASURED)
+    collectives = [
+        (event["ts"], event["ts"] + event["dur"])
+        for event in events
+        if event.get("ph") == "X" and event["name"].startswith("c10d::")
+    ]
     held = most = 0
+    of_others: set[int] = set()
     allocations = [event for event in events if event.get("name") == "[memory]"]
     for event in sorted(allocations, key=lambda event: event["ts"]):
-        held += event["args"]["Bytes"]
-        if event["ts"] >= begin:
+        size, address = event["args"]["Bytes"], event["args"]["Addr"]
+        inside = any(begin <= event["ts"] <= end for begin, end in collectives)
+        if size > 0 and (inside or event["tid"] != measured["tid"]):
+            of_others.add(address)
+        elif size < 0 and address in of_others:
+            of_others.remove(address)
+        else:
+            held += size
+        if event["ts"] >= measured["ts"]:
             most = max(most, held)
     return most
 

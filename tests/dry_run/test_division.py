@@ -12,6 +12,7 @@ from torch import nn
 from tests.dry_run.measured import dry, mini, peak_of
 from tests.selection import others_in_full
 from train_bench.cli import program
+from train_bench.core.job import Device, Precision
 from train_bench.dry_run import bound
 from train_bench.dry_run.step import Step
 from train_bench.launchers.deepspeed.config import Config as DeepSpeed
@@ -23,15 +24,19 @@ RANKS = 4
 NUMBER = 4
 """Bytes of a number in fp32."""
 
+DEEP = ("model.layers=3", "hyperparameters.max_sequence_length=2", "hyperparameters.global_batch_size=4")
+"""Where weights and gradients are the peak."""
+
 
 @pytest.fixture(scope="module")
 def model() -> nn.Module:
     return Decoder(mini("llama31_8b_mini").model)
 
 
-def step_below(launcher: Any, *overrides: str) -> Step:
+def step_below(launcher: Any, *overrides: str, precision: Precision = Precision.fp32) -> Step:
     config = mini("llama31_8b_mini", *overrides)
     ways = {"together": launcher.together, "divided": launcher.divides, "sharing": launcher.sharing}
+    ways |= {"reduces_cast": launcher.reduces_cast, "precision": precision}
     return dry(config, ranks=launcher.world_size, **ways)
 
 
@@ -54,10 +59,41 @@ def test_fsdp_leaves_a_rank_its_part_of_everything_and_gathers_two_layers_beside
     every = sum(one.nbytes for one in model.parameters())
     layers = [sum(one.nbytes for one in layer.parameters()) for layer in model.layers]
     rest = every - sum(layers)
-    assert step.peak_phase == "backward"
-    assert step.peak["gathered"] == rest + 2 * layers[0] + rest + 2 * layers[0], "and their gradients"
+    seen = model.lm_head.weight.nbytes + model.norm.weight.nbytes
+    last = model.layers[0].input_layernorm.weight.nbytes
+    for number, whole in ((2, 1), (3, 2)):  # layers that are gathered when a second one has its gradients
+        deep = step_below(Torchrun(nproc_per_node=RANKS, shard=Shard.fsdp), *DEEP, f"model.layers={number}")
+        assert deep.peak_phase == "backward"
+        assert deep.peak["gathered"] == rest + seen + (whole + 2) * layers[0] - last, (
+            "gradients of a layer, and those of the layer before that are sent"
+        )
     assert (step.sharing, step.gathers, step.reduced) == (RANKS, 2 * every, every)
     assert step.undivided == 0, "it is built in shards and evaluated so"
+
+
+def test_gradients_are_reduced_in_the_numerics_of_the_job_where_layers_compute_them_so() -> None:
+    launchers = [Torchrun(nproc_per_node=RANKS, shard=Shard.fsdp, reduce_fp32=wide) for wide in (True, False)]
+    wide, narrow = (step_below(one, *DEEP, precision=Precision.bf16) for one in launchers)
+    model = Decoder(mini("llama31_8b_mini", *DEEP).model)
+    cast = sum(
+        one.nbytes for name, one in model.named_parameters() if "norm" not in name and "embed" not in name
+    )
+    every = sum(one.nbytes for one in model.parameters())
+    assert (wide.reduced, narrow.reduced) == (every, every - cast // 2)
+    assert wide.gathers == narrow.gathers == 2 * narrow.reduced
+    matrices = sum(one.nbytes for one in model.layers[0].parameters() if one.dim() > 1)
+    assert sum(wide.peak.values()) - sum(narrow.peak.values()) == matrices // 2, "of what is sent of a layer"
+
+
+def test_sets_that_a_gpu_holds_are_counted() -> None:
+    held, none = (
+        dry(mini("llama2_70b_lora_mini", f"data.workers={n}"), device=Device.cuda) for n in ("null", 0)
+    )
+    given = mini("llama2_70b_lora_mini")
+    rows = given.train_samples + given.eval_samples + 1
+    size = 2 * 4 * rows * given.data.sequence_length
+    assert held.memory["besides"] - none.memory["besides"] == size
+    assert sum(held.peak.values()) - sum(none.peak.values()) == size
 
 
 def test_a_network_that_is_not_built_in_shards_is_whole_before_and_in_evaluations() -> None:
@@ -117,7 +153,7 @@ def test_matrices_of_a_group_are_sharded_over_groups_and_copies_over_the_ranks_o
         assert both.memory[kind] == pytest.approx(plain.memory[kind] / 2, rel=0.01)
     two = step_below(Torchrun(nproc_per_node=2, shard=Shard.fsdp))
     hosts = step_below(Torchrun(nodes=2, nproc_per_node=2, shard=Shard.hsdp))
-    assert hosts.memory["weights"] == two.memory["weights"] and hosts.peak["gathered"] == two.peak["gathered"]
+    assert hosts.memory["weights"] == two.memory["weights"]
     assert 2 * hosts.samples == two.samples
     gathers, reduced = hosts.gathers, hosts.reduced
     sent = bound.bound_of(hosts, bound.Machine(network_gb_s=1.0)).seconds["network"]

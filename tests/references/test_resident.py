@@ -39,6 +39,11 @@ def test_batches_of_a_set_on_a_device_are_those_of_the_loader(
     tasks = [opened(name, prepared(name), short, f"data.workers={workers}") for workers in ("null", "0")]
     kinds = [isinstance(task._train.loading, resident.Resident) for task in tasks]
     assert kinds == [True, False], "a number of processes is honoured"
+    held = [
+        one for one in (tasks[0]._train.loading, tasks[0]._eval.loading) if isinstance(one, resident.Resident)
+    ]
+    planned = [task.device_sets() for task in tasks]
+    assert planned == [sum(part.nbytes for one in held for part in tensors(one._whole)), 0]
     steps = 2 + tasks[0].config.train_samples // tasks[0].config.hyperparameters.global_batch_size
     passes = [[*islice(task._batches, steps), *task._eval, *task._eval] for task in tasks]
     for one, other in zip(*passes, strict=True):

@@ -116,6 +116,7 @@ def dry_plan(request: Request, options: argparse.Namespace) -> dict[str, Any]:
         together=launcher.together,
         divided=launcher.divides,
         sharing=launcher.sharing if launcher.divides else None,
+        reduces_cast=launcher.reduces_cast,
         real_share=options.real_share,
     )
     need = shared_memory.needed(config, launcher, ranks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
@@ -17,9 +17,9 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from torch.utils._python_dispatch import _disable_current_modes
 
 from train_bench.core.job import Device, Precision
-from train_bench.core.sharded_tensors import Unit, layers_of, units_of
 from train_bench.dry_run.attention import attention_of
 from train_bench.dry_run.batch import grown, tensors_of
+from train_bench.dry_run.gathering import Gathering
 from train_bench.dry_run.parallel import AUTOCAST, DryParallel
 from train_bench.dry_run.watch import OUTSIDE, OperatorCallback, Watch
 from train_bench.errors import RequestError
@@ -27,9 +27,6 @@ from train_bench.task import BenchmarkConfig
 
 MICRO_BATCHES = 2
 """Micro-batches of an accumulation that are traced; the others repeat the second."""
-
-CAST = 2
-"""Bytes of a number that autocast has cast."""
 
 START_WEIGHTS = "start_weights"
 """Configuration field, at any level, that names a file of weights: none is read."""
@@ -109,12 +106,14 @@ def step_of(
     together: int = 1,
     divided: tuple[str, ...] = (),
     sharing: int | None = None,
+    reduces_cast: bool = False,
     real_share: float | None = None,
     on_operator: OperatorCallback | None = None,
 ) -> Step:
     """Trace a step of `make`'s task as one of `ranks` ranks; of ranks with different parameters, the one that holds the
-    most. `together`, `divided` and `sharing` are the launcher's (`LauncherConfig`). `real_share` is the unpadded part
-    of a sample; `on_operator` is called with each operator of a step of at most `MICRO_BATCHES` micro-batches.
+    most. `together`, `divided`, `sharing` and `reduces_cast` are the launcher's (`LauncherConfig`). `real_share` is the
+    unpadded part of a sample; `on_operator` is called with each operator of a step of at most `MICRO_BATCHES`
+    micro-batches.
 
     Raises `RequestError` for a task that does not describe its batches, or whose step depends on values.
     """
@@ -133,18 +132,16 @@ def step_of(
         task, parallel = _built(
             make, config, rank, ranks, kernels, precision, watch, together=together, casts=cast
         )
-        whole = _divide(watch, parallel, divided, shards, cast=cast)
+        watch.hold(_device_sets(task, kernels), "besides")
+        _divide(watch, parallel, divided, shards, cast=cast, reduces_cast=reduces_cast)
         watch.name((list(parallel.model.parameters()), list(parallel.model.buffers())), "weights")
         watch.name_all("temporary", "besides")
         watch.follow(parallel.model)
         batch = _batch(task, samples)
         watch.name(list(tensors_of(batch)), "inputs")
-        reduced = _bytes_of(
-            weight
-            for weight in parallel.model.parameters()
-            if weight.requires_grad and id(weight) not in parallel.local
-        )
-        if by_fsdp and "gradients" in divided:
+        gathering = watch.gathering if by_fsdp else None
+        reduced = _reduced(parallel) if gathering is None else gathering.reduced
+        if gathering is not None and "gradients" in divided:
             reduced *= micro_batches
         with watch.phase("between"):
             task.iterate(batch)
@@ -184,7 +181,7 @@ def step_of(
         peak_phase=peak_phase,
         undivided=_undivided(parallel, memory, divided, in_shards=config.BUILT_IN_SHARDS),
         sharing=shards if by_fsdp else 1,
-        gathers=2 * micro_batches * whole if by_fsdp else 0,
+        gathers=2 * micro_batches * gathering.gathered if gathering is not None else 0,
         reduced=reduced if data_ranks > 1 else 0,
         exchanged=exchanged,
         notes=(
@@ -238,11 +235,17 @@ def _built(
     return task, parallel
 
 
-def _divide(watch: Watch, parallel: DryParallel, divided: tuple[str, ...], ranks: int, *, cast: bool) -> int:
-    """Have `watch` count shards, of so many ranks; returns the bytes of all weights as they are gathered, with `cast`
-    in the numerics of the job where a layer casts them. Of rows that do not divide evenly the first rank has the most.
-    Next to the parameters outside of its units FSDP2 holds two whole layers: one computes while the next is gathered.
-    In a backward pass it holds their gradients, too, and those of a layer once more while they are reduced."""
+def _divide(
+    watch: Watch,
+    parallel: DryParallel,
+    divided: tuple[str, ...],
+    ranks: int,
+    *,
+    cast: bool,
+    reduces_cast: bool,
+) -> None:
+    """Have `watch` count shards, of so many ranks, and with `cast` gather in the numerics of the job what layers cast.
+    Of rows that do not divide evenly the first rank has the most."""
     model = parallel.model
 
     def part(tensor: Tensor, kind: str) -> int:
@@ -254,31 +257,18 @@ def _divide(watch: Watch, parallel: DryParallel, divided: tuple[str, ...], ranks
         return size // len(tensor) * -(-len(tensor) // ranks)
 
     watch.part = part
-    weights = list(model.parameters())
     if "copy" in divided:
-        watch.hold(sum(part(one, "optimizer") for one in weights if one.requires_grad), "optimizer")
-    if "weights" not in divided or ranks == 1:
-        return 0
-    owner: dict[Tensor, Unit] = {}
-    for unit in units_of(model, casts=cast):
-        for module in unit.modules:
-            for weight in module.parameters():
-                owner.setdefault(weight, unit)
-    watch.casts = {one.untyped_storage()._cdata for one, unit in owner.items() if unit.casts}
-
-    def gathered(of: Iterable[Tensor]) -> int:
-        return sum(one.numel() * (CAST if owner[one].casts else one.element_size()) for one in of)
-
-    def reduced(of: Iterable[Tensor]) -> int:
-        return _bytes_of(one for one in of if one.requires_grad)
-
-    layers = [list(layer.parameters()) for layer in layers_of(model)]
-    last = [one for one in weights if owner[one].modules == [model]]
-    watch.gathered = gathered(last) + sum(sorted(map(gathered, layers))[-2:])
-    largest = max(layers, key=reduced, default=[])
-    whole = [one for one in (*last, *largest) if one.requires_grad]
-    watch.reducing = gathered(whole) + reduced(largest)
-    return gathered(weights)
+        watch.hold(
+            sum(part(one, "optimizer") for one in model.parameters() if one.requires_grad), "optimizer"
+        )
+    if "weights" in divided and ranks > 1:
+        watch.gathering = Gathering(
+            model,
+            lambda size: watch.hold(size, "gathered"),
+            cast=cast,
+            reduces_cast=cast and reduces_cast,
+            in_shards="gradients" in divided,
+        )
 
 
 def _undivided(
@@ -291,9 +281,18 @@ def _undivided(
     return parallel.built if parallel.together > 1 else 0
 
 
-def _bytes_of(tensors: Iterable[Tensor]) -> int:
-    """Total bytes."""
-    return sum(one.numel() * one.element_size() for one in tensors)
+def _reduced(parallel: DryParallel) -> int:
+    """Bytes of gradients that ranks average."""
+    trained = (one for one in parallel.model.parameters() if one.requires_grad)
+    return sum(one.numel() * one.element_size() for one in trained if id(one) not in parallel.local)
+
+
+def _device_sets(task: Any, kernels: Device) -> int:
+    """Bytes of data sets that the device of these kernels holds."""
+    if kernels is Device.cpu or not hasattr(task, "device_sets"):
+        return 0
+    with _disable_current_modes():
+        return int(task.device_sets())
 
 
 def _largest_rank(make: Callable[[Any], Any], config: BenchmarkConfig, ranks: int) -> int:

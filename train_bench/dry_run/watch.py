@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from train_bench.dry_run.attention import ATTENTION_FORMULAS
+from train_bench.dry_run.gathering import Gathering
 from train_bench.dry_run.grouped import GROUPED_FORMULAS
 from train_bench.dry_run.lstm import LSTM_FORMULAS, workspace
 
@@ -39,9 +40,7 @@ class Watch(TorchDispatchMode):
     peak         the same at their maximum since `forget_peak`
     peak_phase   phase of the peak
     part         bytes of this rank's shard of a tensor of a kind; None: it holds all
-    gathered     additional bytes of a forward and a backward pass, because a layer is whole while it computes
-    reducing     additional bytes of a backward pass, because gradients are whole before ranks reduce them
-    casts        storages of weights that are gathered in the numerics of the job: a cast of one is the gathered weight
+    gathering    weights and gradients that are whole for a time; a cast of one of its `casts` is the gathered weight
     on_operator  is called with each operator: phase, operator, arguments
     """
 
@@ -51,8 +50,7 @@ class Watch(TorchDispatchMode):
         self.alive: dict[str, int] = defaultdict(int)
         self.on_operator: OperatorCallback | None = None
         self.part: Callable[[Tensor, str], int] | None = None
-        self.gathered = self.reducing = 0
-        self.casts: set[int] = set()
+        self.gathering: Gathering | None = None
         self._phase, self._part = "build", OUTSIDE
         self._known: dict[int, tuple[weakref.ref[Any], int, str]] = {}
         self._sparse: list[Any] = []
@@ -88,7 +86,8 @@ class Watch(TorchDispatchMode):
                 self._phase if node is None else "backward"
             )  # also of gradients that a loss makes with itself
             self.flop[phase, part] += formula(*args, **kwargs, out_val=result)
-        if func is torch.ops.aten._to_copy.default and args[0].untyped_storage()._cdata in self.casts:
+        casts = () if self.gathering is None else self.gathering.casts
+        if func is torch.ops.aten._to_copy.default and args[0].untyped_storage()._cdata in casts:
             self._begin(result.untyped_storage(), "gathered", 0)
         self._see(result)
         return result
@@ -105,6 +104,9 @@ class Watch(TorchDispatchMode):
             storage = tensor.untyped_storage()
             if storage._cdata not in self._known:
                 self._begin(storage, "temporary")
+        self._note()
+
+    def _note(self) -> None:
         if self._total > self._most:
             self._most, self.peak, self.peak_phase = self._total, dict(self.alive), self._phase
 
@@ -139,6 +141,7 @@ class Watch(TorchDispatchMode):
         """Add bytes of a kind, for tensors that a dry run does not allocate."""
         self.alive[kind] += size
         self._total += size
+        self._note()
 
     def name_all(self, before: str, kind: str) -> None:
         """Change the kind of all live memory of one kind."""
@@ -156,12 +159,12 @@ class Watch(TorchDispatchMode):
         before, self._phase = self._phase, name
         if name == "update":
             self.gradients = self.alive["gradients"]
-        gathered = {"forward": self.gathered, "backward": self.reducing}.get(
-            name, 0
-        )  # the second within the first
-        self.hold(gathered, "gathered")
+        gathering = self.gathering if name in ("forward", "backward") else None  # the second within the first
+        if gathering is not None:
+            gathering.begin()
         yield
-        self.hold(-gathered, "gathered")
+        if gathering is not None:
+            gathering.end()
         self._phase = before
         if name == "update":
             self._sparse.clear()
@@ -174,8 +177,13 @@ class Watch(TorchDispatchMode):
                 module.register_forward_hook(self._leave, always_call=True)
         for weight in model.parameters():
             if weight.requires_grad:
-                weight.register_post_accumulate_grad_hook(lambda one: self.name(one.grad, "gradients"))
+                weight.register_post_accumulate_grad_hook(self._take_gradient)
         self._depth = 0
+
+    def _take_gradient(self, weight: Tensor) -> None:
+        self.name(weight.grad, "gradients")
+        if self.gathering is not None:
+            self.gathering.gradient(weight)
 
     def _enter(self, part: str) -> Any:
         def enter(_module: nn.Module, args: Any, kwargs: Any) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from train_bench.quality import Quality
-from train_bench.references.parts import loading, stream
+from train_bench.references.parts import loading, resident, stream
 from train_bench.references.parts.decoder import data
 from train_bench.references.parts.decoder.config import Config
 from train_bench.references.parts.decoder.recipe import optimizer_of, schedule_of
@@ -81,6 +81,12 @@ class PretrainingTask(TrainingTask[C, Tensor]):
             ),
         )
         return DataFacts(train_samples=len(train), eval_samples=len(val), fingerprint=fingerprint)
+
+    def device_sets(self) -> int:
+        """Bytes of the data sets that a GPU holds."""
+        config = self.config
+        sets = (config.train_samples, 0), (config.eval_samples, 1)
+        return resident.size_of(self.synthetic(1), config.data.workers, *sets)
 
     def train_step(self, batches: Iterator[Tensor]) -> None:
         """The mean over the tokens of the micro-batch of how surprising the next one was."""

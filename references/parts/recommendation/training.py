@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from train_bench.core import files
 from train_bench.quality import Quality
-from train_bench.references.parts import loading
+from train_bench.references.parts import loading, resident
 from train_bench.references.parts.compilation import compile_model
 from train_bench.references.parts.recommendation import data
 from train_bench.references.parts.recommendation.quality import roc_auc
@@ -110,6 +110,10 @@ class RecommendationTask(ServesEvaluationSet[C, data.Batch]):
         )
         fingerprint = self.use_loaders(train_loader, eval_loader)
         return DataFacts(train_samples=len(train), eval_samples=len(val), fingerprint=fingerprint)
+
+    def device_sets(self) -> int:
+        """Bytes of the data set of training, if a GPU holds it."""
+        return resident.size_of(self.synthetic(1), self.config.data.workers, (self.config.train_samples, 0))
 
     def train_step(self, batches: Iterator[data.Batch]) -> None:
         """The loss is the mean over the global batch."""
