@@ -314,7 +314,8 @@ def _without_files(config: BenchmarkConfig, ranks: int) -> tuple[BenchmarkConfig
     if hyperparameters.global_batch_size % (ranks * micro_batches):
         raise RequestError(
             f"A global batch of {hyperparameters.global_batch_size} cannot be divided among {ranks} ranks x "
-            f"{micro_batches} micro-batches."
+            f"{micro_batches} micro-batches. Take ranks that divide it, at most "
+            f"{hyperparameters.global_batch_size // micro_batches}, or a point= with a larger batch."
         )
     local = hyperparameters.global_batch_size // (ranks * micro_batches)
     few = min(micro_batches, MICRO_BATCHES)
