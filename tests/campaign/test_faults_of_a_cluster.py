@@ -90,7 +90,11 @@ def clock_ahead(folder):
 
 
 def full_disk(folder):
-    return failed(folder, rank_3="OSError: [Errno 28] No space left on device: '/local/cache/x'")
+    lost = {
+        f"rank_{at}": f"RuntimeError: [pair.cc:561] Connection closed by peer [10.0.0.1]:{at}"
+        for at in (0, 1)
+    }
+    return failed(folder, **lost, rank_3="OSError: [Errno 28] No space left on device: '/local/cache/x'")
 
 
 def preempted_twice(folder):
@@ -140,6 +144,7 @@ def test_every_fault_of_the_table_is_injected_here():
 def test_a_fault_is_said_with_the_documented_sentence_and_exit_code(fault, tmp_path):
     sentence, code = FAULTS[fault](tmp_path)
     shown, documented_code = DOCUMENTED[fault]
+    assert "by peer" not in sentence, "what follows of the fault"
     assert re.search(re.escape(shown).replace(re.escape("..."), ".*"), sentence), sentence
     assert str(code) == documented_code
     assert not [line for line in processes().values() if str(tmp_path) in line]

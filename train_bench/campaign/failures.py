@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,12 @@ PREEMPTED = "preempted"
 
 BY_BUDGET = "ended_by_budget"
 """Key of `exit.json` in a run that its budget has ended."""
+
+
+LOST_CONNECTION = re.compile(
+    r"Connection (?:closed|reset) by peer|Broken pipe|ncclRemoteError|remote process exited"
+)
+"""What Gloo and NCCL say of a rank that has gone."""
 
 
 def deaths(
@@ -100,7 +107,8 @@ def _all_finished(job: Job) -> bool:
 
 
 def _deaths_of_ranks(job: Job) -> tuple[Death, ...]:
-    """The ranks' own errors at their end; the same sentence of several ranks once."""
+    """The ranks' own errors at their end; the same sentence of several ranks once. Ranks that have lost a connection
+    died of another's absence, and are left out where that one has an error."""
     deaths_by_error: dict[str, Death] = {}
     paths = job.ranks_folder.glob("rank_*.json")
     for path in sorted(paths, key=lambda path: int(path.stem.removeprefix("rank_"))):
@@ -112,7 +120,8 @@ def _deaths_of_ranks(job: Job) -> tuple[Death, ...]:
     refused = next((state["error"] for state in arrived if "error" in state), None)
     if refused is not None and not deaths_by_error:
         return (Death(rank=None, how=f"a rank could not join: {refused}"),)
-    return tuple(deaths_by_error.values())
+    causes = tuple(death for error, death in deaths_by_error.items() if not LOST_CONNECTION.search(error))
+    return causes or tuple(deaths_by_error.values())
 
 
 def state_of(path: Path) -> dict[str, Any]:
