@@ -43,6 +43,20 @@ def test_ctrl_c_removes_the_worktrees_and_the_same_command_goes_on(repository, m
     assert "revision of the program" in names and not names & {"PYTHONPATH", "command", "benchmark"}
 
 
+@pytest.mark.full
+def test_a_commit_that_misses_the_target_fails_the_gate(repository):  # noqa: F811
+    commit(20)
+    trainer = Path("train.py")
+    trainer.write_text(trainer.read_text().replace("BEHAVIOUR = sys.argv[1]", 'BEHAVIOUR = "miss"'))
+    git("commit", "--quiet", "--all", "-m", "train: learn nothing")
+    words = ["compare-revisions", "HEAD~1", "HEAD", "benchmark=./digits", "output=pair", "--pairs", "6"]
+    answer = typed(*words, *TRAINER)
+    assert answer.returncode == 1, answer.stdout + answer.stderr
+    assert "after 5 pairs: 5 of 5 runs of B missed the target; undecided" in answer.stdout
+    said = " ".join(answer.stdout.split())
+    assert "B reaches the target less often than A: 6 of 6 runs of B and 0 of 6 of A did not reach it" in said
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
