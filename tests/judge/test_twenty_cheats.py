@@ -18,11 +18,15 @@ from tests.judge.checks.test_cheats import (  # noqa: F401
 )
 from tests.judge.checks.test_measured import measured  # noqa: F401
 from tests.judge.checks.test_observed import folder, judged, observe, times  # noqa: F401
+from tests.own_trainer import test_confined
 from tests.sandbox import ROOT
 from train_bench.core.job import Command
 from train_bench.errors import LaunchError
+from train_bench.own_trainer.confined import Confinement
 from train_bench.own_trainer.evaluator import Evaluator
 from train_bench.referee import contest, ledger
+from train_bench.referee.challenge import below_bound
+from train_bench.referee.work_bound import WorkBound
 
 REFUSED, FOUND, UNKNOWABLE = "refused", "found", "unknowable"
 
@@ -31,7 +35,7 @@ contest: moons
 run: benchmark=./moons
 frontier: main
 may_change: [moons/train.py]
-measured: {train_samples: 100, handed_bytes: 5}
+measured: {train_samples: 100, handed_bytes: 5, left_processes: 0}
 """
 
 
@@ -186,6 +190,29 @@ def bigger_model(place):
     return "\n".join(contest.beyond(place.contest(), judged(place.program)))
 
 
+def process_left_running(place):
+    observe_with_evaluator(place.program, left_processes=1)
+    return bigger_model(place)
+
+
+def impossible_time(_place):
+    bound = WorkBound(file="result_1.txt", flop=9e15, least_seconds=9, seconds=1, of_accelerators=True)
+    return "\n".join(below_bound(bound)[0])
+
+
+def confined(*attempts):
+    """What becomes of attempts in a confined process."""
+
+    def answer(place):
+        top = place.work / "repository"
+        for name in (".git", "other", "own"):
+            (top / name).mkdir(parents=True)
+        wanted = Confinement(read_only=(top,), writable=(top / "own",))
+        return f"refused: {[test_confined.happens(wanted, attempt) for attempt in attempts]}"
+
+    return answer
+
+
 def frozen_file(place):
     return f"frozen: {place.contest().frozen(['moons/evaluation/labels.npy', 'moons/train.py'])}"
 
@@ -308,7 +335,32 @@ CHEATS = {
         of_program(nothing),
         "that it trained (answers or weights that it had before look alike)",
     ),
-    "state moved to host memory or /dev/shm between runs": (
+    "state kept between runs in shared memory or in the repository": (
+        REFUSED,
+        confined(test_confined.keeps_shared_memory, test_confined.edits_git),
+        "refused: [False, False]",
+    ),
+    "the frontier's logs edited by the challenger": (
+        REFUSED,
+        confined(test_confined.edits_the_logs_of_another_run),
+        "refused: [False]",
+    ),
+    "answers fetched from the network": (
+        REFUSED,
+        confined(test_confined.reaches_the_network),
+        "refused: [False]",
+    ),
+    "a process that lives on": (
+        REFUSED,
+        process_left_running,
+        "left_processes is 1; the contest allows 0",
+    ),
+    "a time below that of the claimed work": (
+        REFUSED,
+        impossible_time,
+        "claims 9e+15 operations in 1 s; they take 9 s at the peak of its accelerators",
+    ),
+    "state kept between runs in other files of the user": (
         UNKNOWABLE,
         said_with_a_contest,
         "keeps between runs outside of the repository",

@@ -43,6 +43,7 @@ def observe(folder, index, *, seen=None, **changes):
         "processor_seconds": 50.0,
         "clock_processor_seconds": 45.0,
         "accelerators": 0,
+        "left_processes": 0,
         "data": data | changes.pop("data", {}),
     }
     seconds = (stopped - started) / 1000 if seen is None else seen
