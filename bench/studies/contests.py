@@ -30,11 +30,13 @@ def challenge(
 
 def decided(differences: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
     """The same for the differences of logarithms of all pairs, a challenge in each row."""
-    count = len(differences)
+    count, pairs = differences.shape
     open_ = np.ones(count, bool)
-    record, runs = np.zeros(count, bool), np.full(count, 2 * PAIRS)
-    below = nominal_levels(FUTILITY, PAIRS)
-    for number, (one, other) in enumerate(zip(increments(level, PAIRS), below, strict=True), start=3):
+    record, runs = np.zeros(count, bool), np.full(count, 2 * pairs)
+    below = nominal_levels(FUTILITY, pairs)
+    for number, (one, other) in enumerate(zip(increments(level, pairs), below, strict=True), start=3):
+        if not open_.any():
+            break
         first = differences[:, :number]
         statistic = first.mean(1) / (first.std(1, ddof=1) / np.sqrt(number))
         shown = stdtr(number - 1, -statistic) < one

@@ -1,7 +1,7 @@
 """Greedy searches by a one-run rule and by the referee, on times of real runs of `dlrm_mini`.
 
     python bench/studies/greedy_search.py collect FOLDER [CHANGES] [RUNS]
-    python bench/studies/greedy_search.py search FOLDER [SEARCHES]
+    python bench/studies/greedy_search.py search FOLDER [SEARCHES] [PAIRS]
 
 `collect` runs the benchmark and random changes of it (60, three runs each), two campaigns at a time, and goes on where
 it was interrupted. `search` draws further runs of each change: its mean, shrunk to that of all by the variance that it
@@ -16,6 +16,7 @@ import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -119,11 +120,11 @@ class World:
                 frontier, best = change, time
         return made, len(order) + 1
 
-    def referee(self, order: np.ndarray) -> tuple[list[tuple[int, int]], int]:
-        """The same by the referee."""
+    def referee(self, order: np.ndarray, pairs: int) -> tuple[list[tuple[int, int]], int]:
+        """The same by the referee, with so many pairs of a challenge at most."""
         frontier, made, numbers, spent = 0, [], [], 0
         for number, change in enumerate(order, start=1):
-            differences = self.draw(frontier, PAIRS) - self.draw(change, PAIRS)
+            differences = self.draw(frontier, pairs) - self.draw(change, pairs)
             record, runs = decided(differences[None], level_of(numbers, number, ERROR))
             spent += int(runs[0])
             if record[0]:
@@ -143,7 +144,7 @@ class World:
         return faster, shown
 
 
-def search(folder: Path, searches: int) -> None:
+def search(folder: Path, searches: int, pairs: int) -> None:
     """Print both rules on the same changes."""
     rng = np.random.default_rng(1)
     world = World(folder, rng)
@@ -153,7 +154,10 @@ def search(folder: Path, searches: int) -> None:
         f"{world.deviation:.1%}; {len(better)} faster than the benchmark, the best by "
         f"{1 - np.exp(world.means.min() - world.means[0]):.1%}; {searches} searches:"
     )
-    for name, rule in (("one-run rule", world.one_run), ("referee", world.referee)):
+    for name, rule in (
+        ("one-run rule", world.one_run),
+        (f"referee, {pairs} pairs", partial(world.referee, pairs=pairs)),
+    ):
         records = faster = shown = false = runs = 0
         gains = []
         for _ in range(searches):
@@ -181,7 +185,11 @@ def main() -> None:
             int(numbers[1]) if len(numbers) > 1 else RUNS,
         )
     else:
-        search(Path(folder), int(numbers[0]) if numbers else SEARCHES)
+        search(
+            Path(folder),
+            int(numbers[0]) if numbers else SEARCHES,
+            int(numbers[1]) if len(numbers) > 1 else PAIRS,
+        )
 
 
 if __name__ == "__main__":

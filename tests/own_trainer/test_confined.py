@@ -128,3 +128,15 @@ def test_a_contest_may_give_the_network(wanted):
 def test_a_folder_that_stays_writable_is_not_confined(wanted, monkeypatch):
     monkeypatch.setattr(confined, "_set_read_only", lambda path: None)
     assert not can_confine(wanted)
+
+
+def test_a_system_that_has_the_namespaces_confines(wanted):
+    """What always fails would pass the tests above as a system without namespaces does."""
+    each = hidden.CLONE_NEWUSER | hidden.CLONE_NEWNS | confined.CLONE_NEWIPC | confined.CLONE_NEWNET
+
+    def has():
+        hidden.check(hidden.LIBC.unshare(each))
+        hidden.mount(None, "/", None, hidden.MS_REC | hidden.MS_PRIVATE)
+        return True
+
+    assert can_confine(wanted) is hidden.holds_in_a_child(has)

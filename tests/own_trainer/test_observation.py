@@ -11,7 +11,7 @@ import pytest
 
 from tests.own_trainer.test_run_command import place, run, spelled, train_bench  # noqa: F401
 from train_bench.core import files
-from train_bench.own_trainer import observation
+from train_bench.own_trainer import command, observation
 from train_bench.own_trainer.observation import BLOCK_BYTES, Observation
 from train_bench.own_trainer.program_log import digest_of_events
 from train_bench.run import processors
@@ -182,8 +182,16 @@ def test_what_a_program_reads_writes_and_shares_is_counted(tmp_path, monkeypatch
     assert (told["shared_memory_bytes"], told["left_processes"]) == (8000, 2)
 
 
-def test_processes_that_outlive_their_program_are_counted_and_those_that_end_with_it_are_not(place):  # noqa: F811
-    outlives = "env -i sleep 60 & sleep 60 & sleep 0.01 &"
+def test_processes_that_outlive_their_program_are_counted(place):  # noqa: F811
+    outlives = "env -i sleep 60 & sleep 60 &"
     Path("leaves.sh").write_text(f"{outlives}\n{spelled()}\n")
     assert run("runs=1", command="bash leaves.sh").stderr == ""
     assert attempt()["observed"]["left_processes"] == 2
+
+
+def test_processes_that_end_shortly_after_their_program_are_not_left_by_it(monkeypatch):
+    found = iter(((5, 6), (5,), ()))
+    monkeypatch.setattr(command.leftovers, "running", lambda job_file: next(found))
+    monkeypatch.setattr(command.leftovers, "children", lambda: None)
+    monkeypatch.setattr(command, "REST_SECONDS", 60)
+    assert command._outliving("job_0.json") == set()

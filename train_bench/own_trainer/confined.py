@@ -45,10 +45,7 @@ def confine(wanted: Confinement) -> None:
     hidden.mount(None, "/", None, hidden.MS_REC | hidden.MS_PRIVATE)
     if SHARED_MEMORY.is_dir():
         hidden.mount("none", str(SHARED_MEMORY), "tmpfs", hidden.MS_NOSUID | hidden.MS_NODEV, "mode=1777")
-    for path in (
-        *wanted.read_only,
-        *wanted.writable,
-    ):  # a mount of its own, so that each has its own attribute
+    for path in (*wanted.read_only, *wanted.writable):  # its own mount has its own attribute
         hidden.mount(str(path), str(path), None, hidden.MS_BIND | hidden.MS_REC)
     for path in wanted.read_only:
         _set_read_only(path)

@@ -232,9 +232,7 @@ def _text(source: str, text: str, names: Names) -> Iterator[_Found]:
         facts["program"] = hashlib.sha256(program.encode()).hexdigest()[:12]
     if step is not None:
         facts["steps"] = step
-    yield _Found(
-        quality, time, Run(source=source, quality=value, time=taken, course=course, facts=facts)
-    )
+    yield _Found(quality, time, Run(source=source, quality=value, time=taken, course=course, facts=facts))
 
 
 def _last_pairs(
