@@ -25,18 +25,11 @@ def challenge(
     gain: float, level: float, count: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Which of `count` challenges made a record, and the runs that each spent."""
-    return decided(rng.normal(np.log1p(gain), NOISE, (count, PAIRS)), level)
-
-
-def decided(differences: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
-    """The same for the differences of logarithms of all pairs, a challenge in each row."""
-    count, pairs = differences.shape
+    differences = rng.normal(np.log1p(gain), NOISE, (count, PAIRS))
     open_ = np.ones(count, bool)
-    record, runs = np.zeros(count, bool), np.full(count, 2 * pairs)
-    below = nominal_levels(FUTILITY, pairs)
-    for number, (one, other) in enumerate(zip(increments(level, pairs), below, strict=True), start=3):
-        if not open_.any():
-            break
+    record, runs = np.zeros(count, bool), np.full(count, 2 * PAIRS)
+    below = nominal_levels(FUTILITY, PAIRS)
+    for number, (one, other) in enumerate(zip(increments(level, PAIRS), below, strict=True), start=3):
         first = differences[:, :number]
         statistic = first.mean(1) / (first.std(1, ddof=1) / np.sqrt(number))
         shown = stdtr(number - 1, -statistic) < one
