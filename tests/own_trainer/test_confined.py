@@ -2,12 +2,16 @@
 
 import contextlib
 import socket
+import sys
 from pathlib import Path
 
 import pytest
 
+from train_bench.errors import LaunchError
+from train_bench.launcher import Launch
 from train_bench.own_trainer import confined, hidden
 from train_bench.own_trainer.confined import Confinement, can_confine, confine
+from train_bench.plan import process
 
 IPC = Path("/proc/self/ns/ipc")
 OUTSIDE = IPC.readlink() if IPC.is_symlink() else None
@@ -140,3 +144,46 @@ def test_a_system_that_has_the_namespaces_confines(wanted):
         return True
 
     assert can_confine(wanted) is hidden.holds_in_a_child(has)
+
+
+def test_files_in_the_working_folder_are_hidden_too(tmp_path, monkeypatch):
+    (tmp_path / "labels").write_text("1")
+    monkeypatch.chdir(tmp_path)
+
+    def reads():
+        hidden.hide([tmp_path])
+        return Path("labels").exists()
+
+    assert not hidden.holds_in_a_child(reads)
+
+
+WRITES = """
+from pathlib import Path
+for name in ("own", "other"):
+    try:
+        Path(name, "written").touch()
+    except OSError as error:
+        print(error.strerror)
+"""
+
+
+def test_a_launch_begins_confined(wanted, tmp_path):
+    top, confines = tmp_path / "top", can_confine(wanted)
+    with contextlib.nullcontext() if confines else pytest.raises(LaunchError):
+        carried_out(tmp_path, top, lambda: confine(wanted))
+    assert (top / "own" / "written").exists() is confines
+    assert not (top / "other" / "written").exists()
+
+
+def test_a_launch_that_cannot_be_confined_is_not_started(tmp_path):
+    def refused():
+        raise OSError("no namespaces")
+
+    with pytest.raises(LaunchError, match="could not be confined; the system refuses it now"):
+        carried_out(tmp_path, tmp_path, refused)
+    assert not (tmp_path / "own").exists()
+
+
+def carried_out(folder, cwd, first):
+    launch = Launch(argv=(sys.executable, "-S", "-c", WRITES), env={})
+    return process.carry_out(launch, folder, lambda: None, cwd=cwd, first=first)

@@ -49,6 +49,7 @@ def confine(wanted: Confinement) -> None:
         hidden.mount(str(path), str(path), None, hidden.MS_BIND | hidden.MS_REC)
     for path in wanted.read_only:
         _set_read_only(path)
+    os.chdir(Path.cwd())  # as when files are hidden
     hidden.enter()
 
 

@@ -29,6 +29,7 @@ def hide(paths: Sequence[Path]) -> None:
             mount("none", str(path), "tmpfs", MS_NOSUID | MS_NODEV, "size=4k,mode=0555")
         else:
             mount("/dev/null", str(path), None, MS_BIND)
+    os.chdir(Path.cwd())  # what is relative to a working folder below a mount would lead past it
     enter()
 
 
