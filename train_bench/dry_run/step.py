@@ -200,7 +200,7 @@ def bytes_of_batch(
     watch, cpu, full = Watch(), Device.cpu, Precision.fp32
     with _no_memory(config.benchmark), watch:
         task, _ = _built(make, config, 0, ranks, cpu, full, watch, together=together)
-        return _bytes_of(tensors_of(_batch(task, samples)))
+        return sum(one.numel() * one.element_size() for one in tensors_of(_batch(task, samples)))
 
 
 def _built(
