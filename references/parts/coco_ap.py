@@ -68,10 +68,13 @@ def average_precision(
     With `ranks`, of the detections of all of them, on rank 0, elsewhere 0: each matches its own, which takes nearly all
     of the time. Every image has to have been given to exactly one rank.
     """
-    boxes = isinstance(detections, np.ndarray)
-    mine = np.unique(detections[:, 0] if boxes else [entry["image_id"] for entry in detections])
-    shares = [match(truth, mine, detections, kind)]
-    gathered = shares if ranks is None else ranks.gather_objects(shares[0])
+    images = (
+        detections[:, 0]
+        if isinstance(detections, np.ndarray)
+        else [entry["image_id"] for entry in detections]
+    )
+    mine = match(truth, np.unique(images), detections, kind)
+    gathered = [mine] if ranks is None else ranks.gather_objects(mine)
     if gathered is None or not any(len(share.scores) for share in gathered):
         return 0.0
     taken = np.concatenate([share.entries[:, 1] for share in gathered])
