@@ -25,6 +25,7 @@ TFLOPS, HBM, NVLINK, NETWORK = 989, 3350, 450, 50
 MACHINE = ("--memory-gb", "85", "--peak-tflops", str(TFLOPS), "--memory-gb-s", str(HBM))
 COMMON = ("device=cuda", "precision=bf16", "launcher=torchrun", "launcher.nproc_per_node=8")
 AGAIN = "benchmark.activation_checkpointing=true"
+START = "benchmark.start_weights=/fast/llama31-405b"
 FSDP, HSDP = "launcher.shard=fsdp", "launcher.shard=hsdp"
 
 
@@ -40,7 +41,7 @@ ONE_HOST: Mapping[str, tuple[str, ...]] = {
     "flux1": (FSDP, AGAIN),
     "gpt_oss_20b": (FSDP, AGAIN),
     "llama2_70b_lora": (FSDP, AGAIN),
-    "llama31_405b": (FSDP, AGAIN, parts(144)),
+    "llama31_405b": (START, FSDP, AGAIN, parts(144)),
     "llama31_8b": (FSDP, AGAIN, parts(2)),
     "maskrcnn": ("point=96",),
     "minigo": (),
@@ -57,7 +58,7 @@ HOSTS: Mapping[str, tuple[str, ...]] = {
     "flux1": ("point=4096", HSDP, AGAIN),
     "gpt_oss_20b": ("point=64", HSDP, AGAIN),
     "llama2_70b_lora": (FSDP, AGAIN),
-    "llama31_405b": (FSDP, "launcher.tensor_parallel=8", AGAIN, parts(18)),
+    "llama31_405b": (START, FSDP, "launcher.tensor_parallel=8", AGAIN, parts(18)),
     "llama31_8b": ("point=128", HSDP, "launcher.tensor_parallel=4", AGAIN),
     "maskrcnn": ("point=96",),
     "minigo": (),
@@ -83,7 +84,7 @@ def rows() -> Iterator[tuple[str, list[str]]]:
 def planned(words: list[str]) -> dict[str, Any]:
     """Object of the dry plan, or the refusal of what cannot fit by its parameters alone."""
     command = [sys.executable, "-m", "train_bench", "plan", "--json"]
-    bound = [*words[: words.index("--memory-gb")], "memory_gb=85"]
+    bound = [*words[: words.index("--memory-gb")], "memory_gb=85", "drop_caches=true"]
     answer = subprocess.run([*command, *bound], capture_output=True, text=True, cwd=ROOT)
     refused = json.loads(answer.stdout)["refused"] if answer.stdout.startswith("{") else []
     for sentence in refused:
