@@ -410,7 +410,7 @@ def test_runs_at_once_without_a_volume_are_collected_from_their_pods(cluster, ku
 def test_a_campaign_that_is_preempted_twice_is_valid_and_says_what_it_lost(cluster, kubelet, tmp_path):
     folder = tmp_path / "pods" / "claim" / "waves-c"
     with laid_out(tmp_path):
-        words = on_pods(tmp_path, "waves", CLAIM)
+        words = on_pods(tmp_path, "waves", CLAIM, "launcher.grace_seconds=30")
         command = [sys.executable, "-m", "train_bench", *words]
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -422,6 +422,10 @@ def test_a_campaign_that_is_preempted_twice_is_valid_and_says_what_it_lost(clust
             said = process.communicate()[0]
         assert process.returncode == 0, said
         assert "is done, after 2 preemption(s)" in said
+    words = " ".join(said.split())
+    assert "VALID" in words
+    for run in (0, 2):
+        assert f"result_{run}.txt: This run had 2 attempts: attempt 1 was interrupted." in words
     ended = outcomes(tmp_path)
     assert ended["run_0_1"] == ended["run_2_1"] == "interrupted"
     assert ended["run_0_2"] == ended["run_2_2"] == ended["run_1_1"] == "finished"

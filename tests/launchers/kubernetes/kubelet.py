@@ -45,7 +45,7 @@ class Kubelet:
         self._disrupted.add(pod["metadata"]["name"])
         condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
         pod["status"]["conditions"] = [condition | {"message": "Eviction API: evicting"}]
-        process.send_signal(signal.SIGTERM)
+        self._end_within_grace(pod, process)
 
     def runs(self, job):
         """Whether the pod of index 0 of a job runs."""
@@ -139,7 +139,7 @@ class Kubelet:
                 "labels": labels,
                 "creationTimestamp": f"2026-11-28T10:00:{self._started.total():02}Z",
             },
-            "spec": {"nodeName": f"n{index}", "containers": [{"name": "node"}]},
+            "spec": job.spec | {"nodeName": f"n{index}"},
             "status": {"phase": "Running"},
         }
         self._cluster.put(pod)
@@ -204,12 +204,18 @@ class Kubelet:
                 return rule["action"]
         return None
 
-    @staticmethod
-    def _end_others(pods):
+    def _end_within_grace(self, pod, process):
+        """Ask it to end, and kill it after its grace period."""
+        process.send_signal(signal.SIGTERM)
+        kill = threading.Timer(pod["spec"]["terminationGracePeriodSeconds"], process.kill)
+        kill.daemon = True
+        kill.start()
+
+    def _end_others(self, pods):
+        for pod, process in pods.values():
+            self._end_within_grace(pod, process)
         for _, process in pods.values():
-            process.send_signal(signal.SIGTERM)
-        for _, process in pods.values():
-            process.wait(60)
+            process.wait()
 
 
 def _jobs(owner):
