@@ -36,6 +36,7 @@ def test_the_job_of_64_nodes_is_the_one_that_the_page_shows():
     assert "512 rank(s) x 64 samples" in answer
 
 
+@pytest.mark.slow
 def test_the_manifest_of_64_pods_has_the_lines_that_the_page_shows():
     page = blocks("64-nodes-kubernetes")
     words = next(shlex.split(block)[2:] for block in page if block.startswith("train-bench run "))

@@ -6,6 +6,7 @@ import re
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -140,6 +141,14 @@ def test_a_job_that_waits_is_no_failure_and_is_not_submitted_twice(cluster, plan
     with pytest.raises(RequestError, match=r"Job resnet-mini-c has not ended yet; .*kubectl delete"):
         submit(planned)
     assert cluster.all() == ["jobsets/resnet-mini-c"]
+
+
+def test_a_plan_prints_the_manifest_that_is_submitted(cluster, tmp_path):
+    words = ("benchmark=resnet_mini", *WORDS, f"output={tmp_path / 'c'}", "on_failure=continue")
+    (plan,) = json.loads(typed("plan", *words, "--json").stdout)["plans"]
+    cluster.refusals["POST jobsets"] = forbidden("jobsets")
+    assert typed("run", *words).returncode == 1
+    assert plan["files"] == {path: Path(path).read_text() for path in plan["files"]}
 
 
 @pytest.mark.parametrize(("prepare", "job"), [("/raw", "prepare"), ("/raw", "node"), (None, "node")])
@@ -351,6 +360,12 @@ def outcomes(tmp_path):
     return {path.stem: json.loads(path.read_text())["outcome"] for path in attempts}
 
 
+def has_begun(log, process):
+    """Whether the clock of a run has started, in a campaign that has not ended."""
+    assert process.poll() is None, process.communicate()[0]
+    return log.exists() and "run_start" in log.read_text()
+
+
 @pytest.mark.full
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("volumes", [(), (CLAIM,)], ids=["without", "volume"])
@@ -383,7 +398,7 @@ def test_runs_at_once_are_valid_though_a_pod_of_them_and_that_of_their_data_are_
             wait_for(lambda: kubelet.runs("prepare"))
             kubelet.preempt(0, "prepare")
             log = tmp_path / "pods" / "claim" / "waves-c" / "result_1.txt.part"
-            wait_for(lambda: log.exists() and "run_start" in log.read_text())
+            wait_for(lambda: has_begun(log, process))
             kubelet.preempt(1)
             said = process.communicate()[0]
     assert process.returncode == 0, said
@@ -417,7 +432,7 @@ def test_a_campaign_that_is_preempted_twice_is_valid_and_says_what_it_lost(clust
         ) as process:
             for run, index in ((0, 1), (2, 0)):
                 log = folder / f"result_{run}.txt.part"
-                wait_for(lambda log=log: log.exists() and "run_start" in log.read_text())
+                wait_for(lambda log=log: has_begun(log, process))
                 kubelet.preempt(index)
             said = process.communicate()[0]
         assert process.returncode == 0, said

@@ -51,10 +51,7 @@ def carry_out(campaign: Campaign, config: RunConfig, tell: Callable[[str], None]
     ended, False if the user does not wait for that."""
     queue, folder = campaign.queue, campaign.folder
     assert queue is not None
-    overrides = [f"{name}={getattr(config, name).value}" for name in ("on_failure", "on_violation")]
-    overrides += ["retry_failed=true"] * config.retry_failed
-    overrides += ["trust=true"]  # by who submits them; nodes may not know it
-    argv = run_argv(folder, overrides)
+    argv = run_argv(folder, config)
     if queue.elsewhere and was_submitted(folder):
         settle(queue, folder)
     jobs = pending(campaign.jobs, retry_failed=config.retry_failed)
@@ -95,8 +92,11 @@ def _hand_over(batch: Batch, jobs: Sequence[Job], argv: tuple[str, ...], tell: C
     tell(f"job {settling} judges them afterwards; at any time: train-bench settle {folder}")
 
 
-def run_argv(folder: Path, overrides: Sequence[str]) -> tuple[str, ...]:
-    """Command that continues the campaign in `folder` inside the batch job."""
+def run_argv(folder: Path, config: RunConfig) -> tuple[str, ...]:
+    """Command that continues the campaign in `folder` inside the batch job, with the options of `config`."""
+    overrides = [f"{name}={getattr(config, name).value}" for name in ("on_failure", "on_violation")]
+    overrides += ["retry_failed=true"] * config.retry_failed
+    overrides += ["trust=true"]  # by who submits them; nodes may not know it
     return (*PROGRAM, "run", with_folder("resume", folder), *overrides)
 
 

@@ -67,7 +67,7 @@ class Kubelet:
         owner["status"] = {"restarts": 0, "conditions": []}
         while True:
             ended = next(filter(None, (self._carry_out(owner, job) for job in _jobs(owner))), None)
-            if ended != "PodFailurePolicy" or "rules" not in owner["spec"].get("failurePolicy", ()):
+            if not _restarts(owner, ended):
                 break
             owner["status"]["restarts"] += 1
             self._cluster.objects["pods"].clear()
@@ -216,6 +216,13 @@ class Kubelet:
             self._end_within_grace(pod, process)
         for _, process in pods.values():
             process.wait()
+
+
+def _restarts(owner, ended):
+    """Whether all pods are started again after a job has failed for this reason."""
+    rules = owner["spec"].get("failurePolicy", {}).get("rules", ())
+    action = next((rule["action"] for rule in rules if ended in rule["onJobFailureReasons"]), None)
+    return action == "RestartJobSetAndIgnoreMaxRestarts"
 
 
 def _jobs(owner):

@@ -23,6 +23,7 @@ from train_bench.plan import discover, earlier
 from train_bench.plan.memory import memory_floor
 from train_bench.plan.process import rank_argv
 from train_bench.plan.request import Request
+from train_bench.plan.run_config import RunConfig
 from train_bench.report import dry as dry_report
 from train_bench.report import plan as report
 from train_bench.report.console import print_line
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
         both = (request, *([request.against] if request.against else []))
         if options.dry:
             return Answer(content={"dry": [plan_dry.dry_plan(one, options) for one in both]}, show=_show)
-        plans = [_as_json(Campaign.planned(one, to_be_run=False)) for one in both]
+        plans = [_as_json(Campaign.planned(one, to_be_run=False), one.config) for one in both]
         refused = [*dict.fromkeys(sentence for one in both for sentence in begin.refused(one))]
         code = RequestError.exit_code if refused else VALID
         return Answer(code=code, content={"plans": plans, "refused": refused}, show=_show)
@@ -55,12 +56,12 @@ def _show(content: Mapping[str, Any], console: Console) -> None:
         print_line(console, f"Here, run would refuse this: {sentence}")
 
 
-def _as_json(campaign: Campaign) -> dict[str, Any]:
+def _as_json(campaign: Campaign, config: RunConfig) -> dict[str, Any]:
     """A plan as `plan --json` prints it: what will be written, and what a reader wants to know besides."""
     jobs, job, queue = campaign.jobs, campaign.first, campaign.queue
     here = () if campaign.runs_elsewhere else jobs
     launches = [campaign.launcher.launch(one, rank_argv(one)) for one in here]
-    files = queue.submission(jobs, batch_queue.run_argv(campaign.folder, [])).files if queue else {}
+    files = queue.submission(jobs, batch_queue.run_argv(campaign.folder, config)).files if queue else {}
     written: dict[str, Any] = json.loads(json.dumps(campaign.content))
     return written | {
         "about": discover.about(campaign.plan.variant),
