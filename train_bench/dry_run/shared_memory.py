@@ -68,7 +68,8 @@ def shared_memory_of(
     """What the ranks of a host need, of `ranks` in all, with the bytes of a batch of so many samples; `auto` is a GPU.
     None where it is not known: a benchmark with loading of its own, the cores of a rank that decide on its loader
     processes, samples of any size in an evaluation."""
-    data, own = getattr(benchmark, "data", None), launcher.rank_cores
+    data: Any = getattr(benchmark, "data", None)
+    own = launcher.rank_cores
     kernels = Device.cpu if device is Device.cpu else Device.cuda
     if not hasattr(data, "workers") or (data.workers is None and own is None and kernels is Device.cuda):
         return None
