@@ -63,8 +63,8 @@ def test_figures_of_all_ranks_go_to_system_json_and_slow_ones_into_the_log(tmp_p
     assert (figures["precision"], figures["product_side"]) == ("fp32", 256)
     (sentence,) = machine["unequal_hardware"]
     assert sentence.startswith("Matrix products on n1 are slow: rank 1 (a processor) at ")
-    assert "TFLOP/s, 75% below the " in sentence
-    assert "usual among 2 ranks like it; 50% are allowed. Look at other processes on n1" in sentence
+    assert "TFLOP/s, 75 % below the " in sentence
+    assert "usual among 2 ranks like it; 50 % are allowed. Look at other processes on n1" in sentence
 
 
 @pytest.mark.parametrize(
@@ -118,12 +118,12 @@ def test_random_numbers_of_the_run_are_those_that_it_would_have_without_the_test
     ("rows", "said"),
     [
         (ranks(700, 690, 680, 640), []),
-        (ranks(700, 690, 680, 620), ["on n1 are slow: rank 3 (H) at 620 TFLOP/s, 10.1% below the 690"]),
+        (ranks(700, 690, 680, 620), ["on n1 are slow: rank 3 (H) at 620 TFLOP/s, 10.1 % below the 690"]),
         (
             ranks(700, 400, 690, 680, 500, 300),
             ["on n0 are slow: rank 1", "on n2 are slow: ranks 4, 5 (H) at 300"],
         ),
-        (ranks(700, 350), ["on n0 are slow: rank 1 (H) at 350 TFLOP/s, 50% below the 700"]),
+        (ranks(700, 350), ["on n0 are slow: rank 1 (H) at 350 TFLOP/s, 50 % below the 700"]),
         (ranks(700, 690, 680, 100, name="A"), []),
         (ranks(2.0, 1.1, device="cpu"), []),
     ],

@@ -100,8 +100,8 @@ def slow(ranks: Sequence[RankRates]) -> Iterator[str]:
             below, allowed = distinct(100 * (1 - rate / usual), 100 * TOLERANCE[alike[0].device], decimals=0)
             yield (
                 f"Matrix products on {host} are slow: {_numbers(own)} ({name}) at {rate / 1e12:.3g} TFLOP/s, "
-                f"{below}% below the {usual / 1e12:.3g} that is usual among {len(alike)} ranks like it; {allowed}% are "
-                f"allowed. {_look(own[0])} All ranks wait for the slowest."
+                f"{below} % below the {usual / 1e12:.3g} that is usual among {len(alike)} ranks like it; {allowed} % "
+                f"are allowed. {_look(own[0])} All ranks wait for the slowest."
             )
 
 
