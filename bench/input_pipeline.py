@@ -260,7 +260,7 @@ def _tokens(config: Any, _folder: Path) -> Callable[[list[int]], Any]:
 def _instructions(config: Any, folder: Path) -> Callable[[list[int]], Any]:
     from train_bench.references.parts.arrays import ArraySet
 
-    shape = (16, config.hyperparameters.max_sequence_length)
+    shape = (16, config.data.sequence_length)
     tokens = np.random.default_rng(1).integers(config.model.vocabulary, size=shape, dtype=np.int32)
     batches = ArraySet(folder, {"labels": tokens, "tokens": tokens})
     return lambda numbers: batches[[number % 16 for number in numbers]]
