@@ -57,7 +57,9 @@ def test_each_reference_has_room_for_twice_the_batches_of_its_loaders(reference)
 )
 def test_pods_have_the_limit_of_what_is_known(more, size):
     words = ("benchmark=dlrm_mini", *PODS, *more)
-    assert limit(shared_memory.with_limit(make(*words), composed_config(*words))) == size
+    plan, config = make(*words), composed_config(*words)
+    assert limit(shared_memory.with_limit(plan, config, shipped=True)) == size
+    assert limit(shared_memory.with_limit(plan, config, shipped=False)) == config.launcher.shm
 
 
 def test_the_manifest_has_what_a_dry_plan_prints(tmp_path, monkeypatch):

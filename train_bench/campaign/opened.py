@@ -72,7 +72,8 @@ class Campaign:
         )
         plan = make_plan(config, rules, provenance, reference_runs=reference_runs, to_be_run=to_be_run)
         plan = replace(plan, request={**plan.request, "overrides": list(request.overrides)})
-        plan = grace.with_grace(shared_memory.with_limit(plan, config), config)
+        shipped = discover.source_of(plan.reference) is None
+        plan = grace.with_grace(shared_memory.with_limit(plan, config, shipped=shipped), config)
         return cls.of(plan, rules=rules, points=points)
 
     @classmethod

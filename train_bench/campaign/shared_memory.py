@@ -32,13 +32,12 @@ def needed(config: RunConfig, launcher: LauncherConfig, ranks: int) -> SharedMem
     return shared_memory_of(benchmark, launcher, config.device, bytes_of_batch, ranks=ranks)
 
 
-def with_limit(plan: Plan, config: RunConfig) -> Plan:
+def with_limit(plan: Plan, config: RunConfig, *, shipped: bool) -> Plan:
     """The plan of a request with the size in the option of its launcher that limits /dev/shm, if it has one and nothing
-    was requested. A program of the user's own, and a benchmark, load in their own way."""
+    was requested. A program of the user's own, and a benchmark that is not shipped, load in their own way."""
     launcher = config.launcher
     option = launcher.SHARED_MEMORY
-    own = config.command is not None or discover.source_of(plan.reference) is not None
-    if option is None or own or getattr(launcher, option) is not None:
+    if option is None or config.command is not None or not shipped or getattr(launcher, option) is not None:
         return plan
     try:
         need = needed(config, launcher, launcher.world_size)
