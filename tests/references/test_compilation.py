@@ -105,20 +105,20 @@ def test_nothing_compiles_on_the_clock(
     if hasattr(config.data, "eval_batch_size"):
         config.data.eval_batch_size = config.eval_samples // 2 + 1
     monkeypatch.setattr(nn.Module, "compile", functools.partialmethod(_compile_without_kernels))
-    monkeypatch.setattr(torch._dynamo.config, "automatic_dynamic_shapes", False)
     torch._dynamo.reset()
     task = importlib.import_module(f"train_bench.references.{name}.task").Task(config)
     frames = torch._dynamo.utils.counters["frames"]
     try:
-        task.build(1, OneRank())
-        before = frames["total"]
-        assert before
-        task.open_data()
-        size = 1 if name == "minigo" else config.hyperparameters.global_batch_size
-        for steps in (2, 3):
-            task.train_until(mark(steps * size))
-            task.evaluate()
-        assert frames["total"] == before
+        with torch._dynamo.config.patch(automatic_dynamic_shapes=False):
+            task.build(1, OneRank())
+            before = frames["total"]
+            assert before
+            task.open_data()
+            size = 1 if name == "minigo" else config.hyperparameters.global_batch_size
+            for steps in (2, 3):
+                task.train_until(mark(steps * size))
+                task.evaluate()
+            assert frames["total"] == before
     finally:
         task.close()
         torch._dynamo.reset()

@@ -55,7 +55,9 @@ class Gathering:
                 if not weight.requires_grad:
                     self._reduces[weight] = 0
         self.gathered, self.reduced = sum(self._gathers.values()), sum(self._reduces.values())
-        self._layers = {layer: list(layer.parameters()) for layer in layers_of(model)}
+        self._layers: dict[nn.Module, list[Tensor]] = {
+            layer: list(layer.parameters()) for layer in layers_of(model)
+        }
         self._layer_of = {one: layer for layer, weights in self._layers.items() for one in weights}
         self._size = {layer: self._gathered_of(weights) for layer, weights in self._layers.items()}
 
