@@ -16,7 +16,7 @@ from train_bench.launcher import BatchTask, Launch
 from train_bench.launchers.kubernetes import refusals, state
 from train_bench.launchers.kubernetes.config import Config
 from train_bench.launchers.kubernetes.manifest import INSTANCE, RESOURCES, job_name, manifest
-from train_bench.launchers.kubernetes.pod_spec import INSIDE, NODE, PREPARE
+from train_bench.launchers.kubernetes.pod_spec import INSIDE, NODE, PLAN, PREPARE
 
 GRACE_SECONDS = 60
 END_SECONDS = 30
@@ -91,6 +91,13 @@ class Batch:
             return (
                 f"launcher.stage_from={staged} copies data from a volume to data_dir={data} on the disk of each node; "
                 f"mount one at {staged}, and none at data_dir: launcher.volumes=[CLAIM:{staged}]. Nothing was started."
+            )
+        if staged is not None and any(
+            f"{own}/".startswith(data.rstrip("/") + "/") for own in (PLAN, "/dev/shm")
+        ):
+            return (
+                f"launcher.stage_from={staged} mounts a disk at data_dir={data}, over files that the pods need; give "
+                "another one, such as data_dir=/data. Nothing was started."
             )
         if job.device is not Device.cuda or any(
             "gpu" in name or "mig-" in name for name in self.config.quantities

@@ -4,9 +4,12 @@ the pods, which asks the one on their node."""
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
+import socket
 import sys
+import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -18,22 +21,41 @@ DROP = Path("/proc/sys/vm/drop_caches")
 ANSWER_SECONDS = 600.0
 """Much has to be written to disks before it can be dropped."""
 
+CLIENT_SECONDS = 10.0
+"""Time that who asks has for the request."""
+
+
+class _Server(ThreadingHTTPServer):
+    """Of IPv4 and, where there is one, IPv6."""
+
+    address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+
+    def server_bind(self) -> None:
+        with contextlib.suppress(OSError):
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
+
 
 def served(port: int = PORT) -> ThreadingHTTPServer:
     """Server that drops the caches at each POST."""
 
+    one_at_a_time = threading.Lock()
+
     class Handler(BaseHTTPRequestHandler):
+        timeout = CLIENT_SECONDS
+
         def do_POST(self) -> None:
             try:
-                os.sync()
-                DROP.write_text("3\n")
+                with one_at_a_time:
+                    os.sync()
+                    DROP.write_text("3\n")
             except OSError as error:
                 self.send_error(500, f"{DROP}: {error.strerror}")
                 return
             self.send_response(204)
             self.end_headers()
 
-    return ThreadingHTTPServer(("", port), Handler)
+    return _Server(("", port), Handler)
 
 
 def dropped(address: str, port: int = PORT) -> str | None:

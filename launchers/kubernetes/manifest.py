@@ -90,9 +90,9 @@ def beyond_a_train_job(config: Config) -> list[str]:
     fields = sorted({*spec} - {"containers", *PATCHED, *LEFT_TO_RUNTIME})
     further = [one["name"] for one in spec["containers"] if one["name"] != NODE]
     before = [
-        f"{one.get('name')}.{key}"
-        for one in spec.get("initContainers", ())
-        for key in one
+        f"{one.get('name')}.{key}" if isinstance(one, Mapping) else f"initContainers {one!r}"
+        for one in spec.get("initContainers") or ()
+        for key in (one if isinstance(one, Mapping) else ("",))
         if key not in OF_PATCH
     ]
     return [*fields, *(f"{NODE}.{key}" for key in container if key not in kept), *further, *before]

@@ -188,10 +188,13 @@ class OtherHost:
             answer = response.read()
         except (OSError, http.client.HTTPException) as error:
             # It listens before anything else, until all others have left or it is ended.
-            self._gone = self._answered and isinstance(error, (ConnectionRefusedError, socket.gaierror))
+            # A busy server of names does not know of one for a moment.
+            no_name = isinstance(error, socket.gaierror) and error.errno != socket.EAI_AGAIN
+            self._gone = self._answered and (no_name or isinstance(error, ConnectionRefusedError))
             return False
         finally:
             connection.close()
+        self._gone = False
         signed = _signature(self._token, signature.encode(), answer)
         if response.status != 200 or not hmac.compare_digest(response.getheader("Signature", ""), signed):
             return False

@@ -86,11 +86,13 @@ class Task:
         if config.warm_up_steps:
             with without_trace(self.model, self.optimizer, parallel):
                 micro = self.synthetic(self.local_batch_size)
-                for _ in range(config.warm_up_steps):
+                least = 2 if config.compile_mode == "graphs" else 1  # recorded when called again
+                for _ in range(max(config.warm_up_steps, least)):
                     self.iterate(micro)
                 self.forward.eval()
-                points = config.model.board_size**2
-                self._infer(self.forward)(np.zeros((self._most_leaves(), game.PLANES, points), np.uint8))
+                infer, points = self._infer(self.forward), config.model.board_size**2
+                for _ in range(least):
+                    infer(np.zeros((self._most_leaves(), game.PLANES, points), np.uint8))
         self.optimizer_steps = self._first_step
         self.last_loss = torch.zeros((), device=parallel.device)
         if config.warm_up_steps:
@@ -211,10 +213,10 @@ class Task:
             self.step()
 
     def _infer(self, network: nn.Module) -> Infer:
-        """Network inference of the search, in evaluation mode. A compiled network gets equally many positions in every
-        call."""
+        """Network inference of the search, in evaluation mode. A compiled network, which the opponent is not, gets
+        equally many positions in every call."""
         device, size = self.parallel.device, self.config.model.board_size
-        least = self._most_leaves() if self.config.compile_mode else 0
+        least = self._most_leaves() if self.config.compile_mode and network is self.forward else 0
 
         def infer(planes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             seen = torch.from_numpy(planes).to(device).view(-1, game.PLANES, size, size)

@@ -1,6 +1,7 @@
 """Time for a checkpoint when ranks are warned of their end, from measured checkpoints."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -29,7 +30,8 @@ def scored(folder, checkpoint, *more):
     [
         (40.0, (), 80.0),
         (10.0, (), GRACE_SECONDS),
-        (1e9, (), 3600.0),
+        (7200.0, (), 600.0),
+        pytest.param(10**400, (), GRACE_SECONDS, id="more than a float holds"),
         (None, (), GRACE_SECONDS),
         ("40", (), GRACE_SECONDS),
         (40.0, ("grace_seconds=5",), 5.0),
@@ -49,12 +51,23 @@ def line(key, time_ms):
     return f":::MLLOG {json.dumps(event | {'metadata': {'file': 'f', 'lineno': 1}})}\n"
 
 
-@pytest.mark.parametrize(("stop", "seconds"), [("run_stop", 100.0), ("eval_stop", GRACE_SECONDS)])
-def test_a_campaign_that_continues_has_the_time_of_its_own_checkpoints(tmp_path, stop, seconds):
+@pytest.mark.parametrize(
+    ("stop", "more", "seconds"),
+    [
+        ("run_stop", (), 100.0),
+        ("eval_stop", (), GRACE_SECONDS),
+        ("run_stop", ("grace_seconds=5",), 5.0),
+    ],
+)
+def test_a_campaign_that_continues_has_the_time_of_its_own_checkpoints_if_none_was_requested(
+    tmp_path, stop, more, seconds
+):
     folder = tmp_path / "c"
-    begin(make(f"output={folder}", *CHECKPOINTS))
+    plan = make(f"output={folder}", *CHECKPOINTS, *more)
+    begin(replace(plan, request={**plan.request, "overrides": [*CHECKPOINTS, *more]}))
     keys = ("run_start", "checkpoint_start", "checkpoint_stop", stop)
     times = (1000, 2000, 52_000, 60_000)
     (folder / "result_0.txt").write_text("".join(map(line, keys, times)))
     assert seconds_of(Campaign.open(folder).plan) == seconds
-    assert json.loads((folder / "plan.json").read_text())["shared"]["grace_seconds"] == GRACE_SECONDS
+    written = json.loads((folder / "plan.json").read_text())["shared"]["grace_seconds"]
+    assert written == (5.0 if more else GRACE_SECONDS)

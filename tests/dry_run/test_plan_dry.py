@@ -141,9 +141,15 @@ def test_a_step_that_does_not_fit_comes_with_an_override_that_needs_less(words, 
 
 def test_ranks_that_do_not_divide_the_batch_are_refused():
     with pytest.raises(
-        RequestError, match=r"64 cannot be divided among 7 ranks x 1 micro-batches. .* at most 64"
+        RequestError, match=r"64 cannot be divided among 7 ranks x 1 micro-batches. Take ranks that divide 64"
     ):
         dry_step(mini("resnet_mini"), ranks=7)
+
+
+def test_micro_batches_that_do_not_divide_the_batch_are_refused_without_a_number_of_ranks():
+    three = mini("resnet_mini", "hyperparameters.gradient_accumulation_steps=3")
+    with pytest.raises(RequestError, match=r"micro-batches. Set benchmark.hyperparameters.gradient_acc"):
+        dry_step(three, ranks=1)
 
 
 def dry_step(config, make=None, **how):

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import threading
 from pathlib import Path
@@ -212,6 +213,10 @@ def test_a_campaign_without_a_volume_is_not_restarted_since_its_finished_runs_wo
             {"kind": Kind.trainjob, "pod": {"initContainers": [{"name": "init", "env": [], "image": "x"}]}},
             "A TrainJob cannot have init.image of its pods",
         ),
+        (
+            {"kind": Kind.trainjob, "pod": {"initContainers": ["busybox"]}},
+            "A TrainJob cannot have initContainers 'busybox'",
+        ),
     ],
 )
 def test_what_makes_no_manifest_is_refused(options, sentence):
@@ -273,6 +278,25 @@ def test_data_are_copied_from_a_volume_to_the_disk_of_a_node(volumes, copies, tm
             check=True,
         )
         assert (tmp_path / "data" / "fake" / "part" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("data_dir", ["/etc/train_bench", "/etc", "/dev/shm", "/"])
+def test_data_are_not_copied_over_what_pods_need(data_dir):
+    batch = Batch(Config(image="x", stage_from="/c4/prepared", volumes=["c:/c4"]))
+    refused = batch.refuse_job(job(Path("/c"), config={"data_dir": data_dir}))
+    assert f"mounts a disk at data_dir={data_dir}, over files that the pods need" in refused
+
+
+def test_who_says_nothing_does_not_keep_the_program_that_drops_caches(monkeypatch):
+    monkeypatch.setattr(drop_caches, "CLIENT_SECONDS", 0.1)
+    server = drop_caches.served(0)
+    threading.Thread(target=server.serve_forever, args=(0.05,)).start()
+    try:
+        with socket.create_connection(("127.0.0.1", server.server_port), timeout=30) as silent:
+            assert silent.recv(1) == b""
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_the_caches_of_a_node_are_dropped_by_its_privileged_pod(tmp_path, monkeypatch):

@@ -1,10 +1,12 @@
 """Pods that share no folder mirror it."""
 
 import errno
+import http.client
 import json
 import socket
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -142,6 +144,23 @@ def test_a_host_that_leaves_does_not_wait_for_a_first_one_that_is_gone(
     with one:
         pass
     assert clock[0] == periods * mirror.PERIOD_SECONDS
+
+
+@pytest.mark.parametrize(("number", "is_gone"), [(socket.EAI_AGAIN, False), (socket.EAI_NONAME, True)])
+def test_a_first_host_whose_name_is_not_known_for_a_moment_is_not_gone(
+    first, tmp_path, monkeypatch, number, is_gone
+):
+    one = other(tmp_path, first)
+    with first:
+        assert one._exchange()
+        with monkeypatch.context() as patched:
+            refused = socket.gaierror(number, "")
+            patched.setattr(http.client.HTTPConnection, "connect", Mock(side_effect=refused))
+            assert not one._exchange()
+            assert one._gone is is_gone
+        assert one._exchange()
+        assert not one._gone
+        assert one._exchange(leaves=True)
 
 
 def full(folder):

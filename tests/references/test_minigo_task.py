@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from tests.references.configs import minigo
 from tests.references.conftest import SMALL_MINIGO
@@ -18,8 +19,10 @@ from tests.references.tasks import mark, same
 from tests.references.tasks import weights as weights_and_buffers
 from tests.run.fakes import job
 from train_bench.errors import RequestError
-from train_bench.references.minigo import data, sgf, weights
+from train_bench.references.minigo import data, game, sgf, weights
+from train_bench.references.minigo import task as task_module
 from train_bench.references.minigo.config import Config
+from train_bench.references.minigo.model import Network
 from train_bench.references.minigo.selfplay import Record
 from train_bench.references.minigo.task import Task
 from train_bench.references.parts import loading
@@ -47,6 +50,34 @@ def opened(config: Config, seed: int = 1) -> Task:
 def tiny() -> Config:
     """The mini benchmark with a smaller board, network and search."""
     return minigo("minigo_mini", *SMALL_MINIGO)
+
+
+@pytest.mark.parametrize(("mode", "calls"), [("model", 1), ("graphs", 2)])
+def test_a_compiled_network_has_one_size_of_inference_called_before_the_clock_and_the_opponent_has_not(
+    tiny: Config, monkeypatch: pytest.MonkeyPatch, mode: str, calls: int
+) -> None:
+    """A CUDA graph is recorded when it is called again."""
+    monkeypatch.setattr(task_module, "compile_model", lambda *_: None)
+    sizes: list[int] = []
+
+    def seen(network: nn.Module, planes: tuple[torch.Tensor]) -> None:
+        if isinstance(network, Network) and not network.training:
+            sizes.append(len(planes[0]))
+
+    config = replace(tiny, compile=mode, warm_up_steps=1)
+    task = Task(config)
+    with nn.modules.module.register_module_forward_pre_hook(seen):
+        task.build(1, OneRank())
+    assert sizes == calls * [task._most_leaves()]
+    task.open_data()
+    assert task._opponent is not None
+    position = np.zeros((1, game.PLANES, config.model.board_size**2), np.uint8)
+    for network, size in ((task.forward, task._most_leaves()), (task._opponent, 1)):
+        with network.register_forward_pre_hook(seen):
+            sizes.clear()
+            network.eval()
+            task._infer(network)(position)
+            assert sizes == [size]
 
 
 def records(count: int, positions: int) -> list[Record]:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.run.fakes import OneRank, job
+from train_bench.errors import LaunchError
 from train_bench.run import microbenchmarks, node_test, rank, system
 from train_bench.run.node_test import RankRates
 
@@ -147,3 +148,11 @@ def test_a_gpu_with_memory_errors_or_a_hot_one_is_named():
     )
     healthy = {"uncorrected_ecc_errors": 0, "slowdowns": [], "clock_mhz": 1980}
     assert not [*node_test.impaired(ranks(700, 690, state=healthy))]
+
+
+def test_a_device_of_which_no_sizes_are_known_is_refused(tmp_path):
+    other = First()
+    other.device = torch.device("xpu")
+    assert not node_test.is_due(job(tmp_path), other)
+    with pytest.raises(LaunchError, match=r"ranks compute on xpu\. Leave it out"):
+        node_test.is_due(job(tmp_path, node_test=True), other)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from train_bench.core.job import Job
 from train_bench.logs import log
@@ -15,7 +17,7 @@ from train_bench.plan.run_config import RunConfig
 FACTOR = 2.0
 """Of the mean time: the first checkpoint, and one while other hosts are ended, take longer."""
 
-MOST_SECONDS = 3600.0
+MOST_SECONDS = 600.0
 """Longer ones are believed of nobody's log."""
 
 
@@ -27,9 +29,14 @@ def with_grace(plan: Plan, config: RunConfig) -> Plan:
     return replace(plan, jobs=tuple(_longer(job, measured) for job in plan.jobs))
 
 
-def continued(job: Job) -> Job:
-    """A run of a campaign that continues: with the time of the checkpoints of its finished runs, if that is longer."""
-    if job.checkpoint_seconds is None:
+def continued(job: Job, request: Mapping[str, Any]) -> Job:
+    """A run of a campaign that continues: with the time of the checkpoints of its finished runs, if that is longer and
+    no time was requested."""
+    words = request.get("overrides")
+    requested = isinstance(words, list) and any(
+        str(word).lstrip("+").startswith("grace_seconds=") for word in words
+    )
+    if job.checkpoint_seconds is None or requested:
         return job
     logs = sorted(job.folder.glob("result_*.txt"))
     runs = together(restarts_of(log.read(path)) for path in logs)

@@ -99,7 +99,7 @@ class Campaign:
             raise RequestError(f"The campaign in {folder} cannot continue: {reason}")
         _refuse_links(folder)
         here = code_of_this_host(campaign.plan.reference, campaign.plan.launcher)
-        seconds = grace.continued(campaign.first).grace_seconds
+        seconds = grace.continued(campaign.first, campaign.plan.request).grace_seconds
         jobs = tuple(replace(job, **here, grace_seconds=seconds) for job in campaign.jobs)
         return replace(campaign, plan=replace(campaign.plan, jobs=jobs))
 

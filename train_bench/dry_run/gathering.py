@@ -55,10 +55,11 @@ class Gathering:
                 if not weight.requires_grad:
                     self._reduces[weight] = 0
         self.gathered, self.reduced = sum(self._gathers.values()), sum(self._reduces.values())
-        self._layers: dict[nn.Module, list[Tensor]] = {
-            layer: list(layer.parameters()) for layer in layers_of(model)
-        }
-        self._layer_of = {one: layer for layer, weights in self._layers.items() for one in weights}
+        self._layer_of: dict[Tensor, nn.Module] = {}
+        self._layers: dict[nn.Module, list[Tensor]] = {}
+        for layer in layers_of(model):  # a weight that two of them share is the first one's
+            self._layers[layer] = [one for one in layer.parameters() if one not in self._layer_of]
+            self._layer_of |= dict.fromkeys(self._layers[layer], layer)
         self._size = {layer: self._gathered_of(weights) for layer, weights in self._layers.items()}
 
     def begin(self) -> None:

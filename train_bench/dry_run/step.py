@@ -312,10 +312,15 @@ def _without_files(config: BenchmarkConfig, ranks: int) -> tuple[BenchmarkConfig
     hyperparameters = config.hyperparameters
     micro_batches = hyperparameters.gradient_accumulation_steps
     if hyperparameters.global_batch_size % (ranks * micro_batches):
+        share, rest = divmod(hyperparameters.global_batch_size, micro_batches)
+        step = (
+            "Set benchmark.hyperparameters.gradient_accumulation_steps to a number that divides the batch"
+            if rest
+            else f"Take ranks that divide {share}"
+        )
         raise RequestError(
             f"A global batch of {hyperparameters.global_batch_size} cannot be divided among {ranks} ranks x "
-            f"{micro_batches} micro-batches. Take ranks that divide it, at most "
-            f"{hyperparameters.global_batch_size // micro_batches}, or a point= with a larger batch."
+            f"{micro_batches} micro-batches. {step}, or take a point= with a larger batch."
         )
     local = hyperparameters.global_batch_size // (ranks * micro_batches)
     few = min(micro_batches, MICRO_BATCHES)

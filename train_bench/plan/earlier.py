@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,6 +11,9 @@ from train_bench.core import files
 
 LOOKED_AT = 100
 """Folders next to the planned one, by name from the last: their names begin with the time."""
+
+LONGEST_CHECKPOINT = 86400.0
+"""Seconds; longer ones are believed of no score."""
 
 PLAN_FIELDS = ("variant", "launcher", "world_size", "changes")
 SHARED_FIELDS = ("device", "precision", "threads_per_rank", "nodes")
@@ -32,7 +34,7 @@ def checkpoint_seconds(plan: Mapping[str, Any], folder: Path) -> float | None:
     for _, score in _like(plan, folder):
         restarts = score.get("restarts")
         mean = restarts.get("checkpoint") if isinstance(restarts, dict) else None
-        if isinstance(mean, (int, float)) and 0 < mean < math.inf:
+        if isinstance(mean, (int, float)) and 0 < mean < LONGEST_CHECKPOINT:
             return float(mean)
     return None
 

@@ -19,6 +19,7 @@ import torch
 from train_bench.core import gpus
 from train_bench.core.digits import distinct
 from train_bench.core.job import Job
+from train_bench.errors import LaunchError
 from train_bench.parallel import Parallel
 from train_bench.run import microbenchmarks
 from train_bench.run.system import RankHardware
@@ -50,8 +51,13 @@ class RankRates:
 
 
 def is_due(job: Job, parallel: Parallel) -> bool:
-    """As requested; by default on GPUs alone."""
-    return parallel.device.type == "cuda" if job.node_test is None else job.node_test
+    """As requested; by default on GPUs alone. Raises `LaunchError` on a device whose sizes are not known."""
+    kind = parallel.device.type
+    if job.node_test and kind not in SIDE:
+        raise LaunchError(
+            f"node_test=true is for {' and '.join(SIDE)}; ranks compute on {kind}. Leave it out."
+        )
+    return kind == "cuda" if job.node_test is None else job.node_test
 
 
 def run(job: Job, parallel: Parallel, own: RankHardware) -> tuple[dict[str, Any], list[str]]:
