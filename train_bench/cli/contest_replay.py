@@ -84,6 +84,8 @@ def _differences(
         "runs"
     ):
         yield f"Challenge {number}: its logs have other times than the ledger."
+    elif again.gained is not None and again.gained.sides != decided.get("qualities"):
+        yield f"Challenge {number}: its logs have other qualities than the ledger."
     if again.record is not decided.get("record"):
         words = {True: "a record", False: "no record"}
         yield (

@@ -15,15 +15,15 @@ from typing import Any
 
 from train_bench.campaign import ab, challenger_source, comparing, revisions
 from train_bench.cli.conclude import say
-from train_bench.compare import gate
 from train_bench.compare.comparison import LEAST_RUNS, logs_of, pairs_of
+from train_bench.compare.quality_gate import only_threshold
 from train_bench.core import files, git
 from train_bench.errors import LogError, RequestError
 from train_bench.judge.statistics import ALPHA, student_probability
 from train_bench.own_trainer.confined import Confinement, can_confine
 from train_bench.referee import challenge as challenges
-from train_bench.referee import ledger
-from train_bench.referee.contest import Contest, least_gain_at
+from train_bench.referee import fixed_budget, ledger
+from train_bench.referee.contest import Contest, least_difference_at, least_gain_at
 from train_bench.referee.work_bound import measured_core_flops
 from train_bench.report import contest as report
 
@@ -100,6 +100,7 @@ def _row(entries: Sequence[ledger.Entry], begun: ledger.Entry) -> dict[str, Any]
         "end": words.get(end.get("event", ""), "UNDER WAY"),
         "runs": end.get("runs", 0),
         "minutes": end.get("minutes", [[], []]),
+        "qualities": end.get("qualities"),
         "reasons": end.get("reasons", [end["reason"]] if "reason" in end else []),
         "questions": end.get("questions", []),
     }
@@ -157,7 +158,7 @@ def challenge(
         questions=list(found.questions),
         runs=found.runs,
         logs=list(found.logs),
-        minutes=[list(side) for side in found.minutes],
+        **_results(found),
         evidence=evidence_of(pair.folder),
         measured_by=found.measured_by,
     )
@@ -169,22 +170,31 @@ def measure(contest: Contest, book: Book, *, quiet: bool) -> dict[str, Any]:
     which are made once for each frontier and host. Raises `RequestError` where too few of them reach the target."""
     tell, _ = _teller(quiet), _opened(contest, book)
     frontier, host = ledger.frontier(book.entries), platform.node()
-    known = [one for one in book.of(ledger.AA) if (one.get("frontier"), one.get("host")) == (frontier, host)]
+    measured = "logarithms" if contest.budget is None else "qualities"
+    known = [
+        one
+        for one in book.of(ledger.AA)
+        if (one.get("frontier"), one.get("host")) == (frontier, host) and measured in one
+    ]
     if not known:
         known = [_measured(contest, book, frontier, host, tell)]
-    differences, logs = known[-1]["differences"], known[-1]["logarithms"]
+    differences, values = known[-1]["differences"], known[-1][measured]
+    least = least_gain_at if contest.budget is None else least_difference_at
     level = ledger.next_level(book.entries, contest.error)
     error = statistics.stdev(differences) / len(differences) ** 0.5
     statistic = abs(statistics.fmean(differences)) / error if error else 0.0
-    between = statistics.fmean(map(statistics.variance, logs)) * 2
+    between = statistics.fmean(map(statistics.variance, values)) * 2
     return {
         "host": host,
         "pairs": len(differences),
         "of": contest.pairs,
         "level": level,
         "gain": contest.gain,
-        "least_gain": least_gain_at(statistics.stdev(differences), contest.pairs, level),
-        "least_gain_of_other_runs": least_gain_at(between**0.5, contest.pairs, level),
+        "metric": known[-1].get("metric"),
+        "budget": contest.budget,
+        "unit": known[-1].get("unit"),
+        "least_gain": least(statistics.stdev(differences), contest.pairs, level),
+        "least_gain_of_other_runs": least(between**0.5, contest.pairs, level),
         "p": 2 * student_probability(len(differences) - 1, -statistic),
     }
 
@@ -201,11 +211,21 @@ def _measured(contest: Contest, book: Book, frontier: str, host: str, tell: Tell
     pair = revisions.pair_of(top, (one, one), [*contest.words, f"seed={seed}"], contest.aa_pairs, folder)
     tell(f"A/A: {contest.aa_pairs} pairs of the frontier {one.name} with itself on {host}")
     revisions.alternate(pair, tell, lambda: False, foreign=_foreign(contest, pair))
-    a, b, _ = pairs_of(*(comparing.judge_one(path, None).score for path in ab.folders(folder)))
-    logs = [logs_of(runs, "minutes") or [] for runs in (a, b)]
-    if len(logs[0]) < LEAST_RUNS or not all(logs):
+    sides = [comparing.judge_one(path, None) for path in ab.folders(folder)]
+    content: dict[str, Any] = {}
+    if contest.budget is None:
+        a, b, _ = pairs_of(*(side.score for side in sides))
+        values = [logs_of(runs, "minutes") or [] for runs in (a, b)]
+        content, where = {"logarithms": values}, "reach the target"
+    else:
+        pairs = [pair for pair in fixed_budget.pairs_at_budget(contest, *sides) if None not in pair]
+        values = [[pair[side] or 0.0 for pair in pairs] for side in (0, 1)]
+        content = {"qualities": values, "unit": str(sides[0].score.unit)}
+        content["metric"] = only_threshold(sides[0]).metric
+        where = f"have a quality at {content['unit']} {contest.budget:g}"
+    if len(values[0]) < LEAST_RUNS:
         raise RequestError(
-            f"{len(logs[0])} of {contest.aa_pairs} pairs of the frontier reach the target on this host, and at least "
+            f"{len(values[0])} of {contest.aa_pairs} pairs of the frontier {where} on this host, and at least "
             f"{LEAST_RUNS} are needed; `train-bench judge {folder}` says why. No error was spent. Remove {folder} to "
             "run them again."
         )
@@ -213,8 +233,8 @@ def _measured(contest: Contest, book: Book, frontier: str, host: str, tell: Tell
         ledger.AA,
         frontier=frontier,
         host=host,
-        differences=[other - one for one, other in zip(*logs, strict=True)],
-        logarithms=logs,
+        differences=[other - one for one, other in zip(*values, strict=True)],
+        **content,
     )
     return book.entries[-1]
 
@@ -253,7 +273,7 @@ def refute(contest: Contest, book: Book, number: int | None, *, quiet: bool, tru
         measured_core_flops() if contest.flop_per_sample is not None else None,
     )
     verdict = HOLDS if found.record else UNDECIDED
-    if found.time.verdict == gate.NOT_SLOWER:
+    if found.refuted:
         verdict = REFUTED
     book.add(
         ledger.AGAIN,
@@ -262,7 +282,7 @@ def refute(contest: Contest, book: Book, number: int | None, *, quiet: bool, tru
         host=platform.node(),
         runs=found.runs,
         logs=list(found.logs),
-        minutes=[list(side) for side in found.minutes],
+        **_results(found),
         evidence=evidence_of(folder),
     )
     return found.as_json() | {
@@ -273,6 +293,12 @@ def refute(contest: Contest, book: Book, number: int | None, *, quiet: bool, tru
         "network": foreign.network,
         "standing": standing(contest, book.entries),
     }
+
+
+def _results(found: challenges.Decision) -> dict[str, Any]:
+    """Times of both sides, and at a budget their qualities, as the ledger has them."""
+    at_budget = {} if found.gained is None else {"qualities": found.gained.sides}
+    return {"minutes": [list(side) for side in found.minutes], **at_budget}
 
 
 def evidence_of(folder: Path) -> str:

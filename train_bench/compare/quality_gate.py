@@ -35,6 +35,8 @@ Curve = dict[float, float]
 """Qualities of a run by position; empty for a run without."""
 
 WORSE, NOT_WORSE = "worse", "not_worse"
+BETTER, NOT_BETTER = "better", "not_better"
+"""Words of gates on a loss, and on a gain."""
 
 EXIT_CODES = {NOT_WORSE: 0, WORSE: 1, CANNOT_TELL: 3}
 """Exit codes of `compare --fail-if-worse`."""
@@ -194,13 +196,20 @@ def _curves(side: Judgement, metric: str, *, growing: bool) -> list[Curve]:
     records = {record.index: record for record in side.records}
     kept = sorted(without_copies(runs), key=lambda run: run.index)
     return [
-        {} if run.status == DIED or not run.compliant else _curve(records[run.index], metric)
+        {} if run.status == DIED or not run.compliant else curve_of(records[run.index], metric)
         for run in kept
         if run.index in records
     ]
 
 
-def _curve(record: RunRecord, metric: str) -> Curve:
+def only_threshold(judged: Judgement) -> Threshold:
+    """Threshold of an entry's benchmark. Raises `RequestError` where there are several."""
+    target = ruleset.load(judged.score.ruleset).benchmark(judged.score.benchmark).target
+    target.only_metric()
+    return target.thresholds[0]
+
+
+def curve_of(record: RunRecord, metric: str) -> Curve:
     """Qualities by position; empty for a run of which one is no finite number: it diverged, and what it had before says
     nothing."""
     curve = {}

@@ -20,7 +20,7 @@ from train_bench.judge.null_reasons import add_null_reasons
 from train_bench.judge.official.official_verdict import OfficialVerdict
 from train_bench.judge.patterns import time_copies
 from train_bench.judge.rcp import FAIL, MISSING, PASS, RcpVerdict
-from train_bench.judge.state import MISSING_RUNS, state_of
+from train_bench.judge.state import MISSING_RUNS, NOT_CONVERGED, state_of
 from train_bench.judge.statistics import olympic_interval, olympic_mean, relative_half_width
 from train_bench.logs.log import NO_CONTENT
 from train_bench.logs.record import RunRecord
@@ -443,7 +443,7 @@ def failed_runs(records: Sequence[RunRecord], verdicts: Sequence[RunVerdict], ru
         if verdict.converged and not counts(verdict, rules)
     ]
     causes = (
-        (slow, "did not converge"),
+        (slow, NOT_CONVERGED),
         (unsaid, "have no status that counts"),
         (broken, "converged but broke the rules"),
     )

@@ -10,6 +10,9 @@ VALID, NOT_VALID, INCOMPLETE, NO_RESULT = STATES = ("valid", "not valid", "incom
 MISSING_RUNS = "Incomplete: "
 """First word of the reason that runs are missing."""
 
+NOT_CONVERGED = "did not converge"
+"""Words of a reason that runs missed their target."""
+
 
 def state_of(valid: bool | None, reasons: Sequence[Any]) -> str:
     """State of a result by the `valid` and `reasons` of its score. It is incomplete if nothing but runs is missing, so

@@ -1,8 +1,10 @@
 """Decision on a challenge: is the challenger faster than the frontier by more than the contest asks for, at its quality
-and within its quantities?
+and within its quantities? Or, in a contest of a fixed budget, is its quality better there, and its time not longer than
+the contest allows?
 
 Both gates are tested at the level of the challenge, and a record needs both, so that it is wrong with at most that
-probability: that the challenger is not faster by the gain asked for, or its mean quality not beyond the threshold.
+probability: that the challenger is not faster (or better) by the gain asked for, or its mean quality (or time) not
+within the bound.
 """
 
 from __future__ import annotations
@@ -17,11 +19,22 @@ from typing import Any
 from train_bench.compare import gate
 from train_bench.compare.comparison import LEAST_RUNS, logs_of, pairs_of
 from train_bench.compare.design import design_of
+from train_bench.compare.quality_gate import NOT_BETTER
 from train_bench.judge.entry import Judgement
 from train_bench.judge.finding import REVIEW
-from train_bench.judge.state import MISSING_RUNS
+from train_bench.judge.state import MISSING_RUNS, NOT_CONVERGED
+from train_bench.referee import fixed_budget
 from train_bench.referee.claim import Claim
-from train_bench.referee.contest import Contest, Outside, beyond, least_gain, outside_of, quality_claim
+from train_bench.referee.contest import (
+    Contest,
+    Outside,
+    beyond,
+    least_difference_at,
+    least_gain,
+    outside_of,
+    quality_claim,
+)
+from train_bench.referee.fixed_budget import QualityGain
 from train_bench.referee.sessions import by_session
 from train_bench.referee.work_bound import SLACK, WorkBound, nearest
 
@@ -37,11 +50,13 @@ MOVED_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Both gates, reasons against a record, questions of the judge on either campaign, runs that were spent, and the
-    least gain that the largest number of pairs shows at this spread."""
+    """Both gates (`time` and `quality`; of a fixed budget `gained`, and `time` where the contest bounds it), reasons
+    against a record, questions of the judge on either campaign, runs that were spent, and the least gain that the
+    largest number of pairs shows at this spread."""
 
-    time: gate.Gate
+    time: gate.Gate | None
     quality: Claim | None
+    gained: QualityGain | None
     reasons: Sequence[str]
     questions: Sequence[str]
     runs: int
@@ -55,19 +70,29 @@ class Decision:
     @property
     def decided(self) -> bool:
         """True if no further pair is due."""
-        return self.time.verdict != gate.CANNOT_TELL
+        return self.refuted or gate.CANNOT_TELL not in self._verdicts
+
+    @property
+    def refuted(self) -> bool:
+        """True if a gate was decided against the challenger."""
+        return not {gate.NOT_SLOWER, NOT_BETTER}.isdisjoint(self._verdicts)
+
+    @property
+    def _verdicts(self) -> list[str]:
+        return [one.verdict for one in (self.time, self.gained) if one is not None]
 
     @property
     def record(self) -> bool:
         """True if the challenger made a record."""
         shown = self.quality is None or self.quality.shown
-        return self.time.verdict == gate.SLOWER and shown and not self.reasons
+        return self.decided and not self.refuted and shown and not self.reasons
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for strict JSON."""
         return {
             "record": self.record,
-            "time": self.time.as_json(),
+            "time": None if self.time is None else self.time.as_json(),
+            "gained": None if self.gained is None else self.gained.as_json(),
             "quality": None if self.quality is None else self.quality.as_json(),
             "reasons": list(self.reasons),
             "questions": list(self.questions),
@@ -79,13 +104,20 @@ class Decision:
         }
 
 
-def objections(frontier: Judgement, challenger: Judgement) -> list[str]:
-    """Reasons for which a campaign is not valid. That runs are missing is none: a challenge ends when it is decided."""
-    return [
+def objections(frontier: Judgement, challenger: Judgement, budget: float | None = None) -> list[str]:
+    """Reasons for which a campaign is not valid. That runs are missing is none: a challenge ends when it is decided.
+    Nor is it at a budget that runs miss a target; that one ended at its target before is."""
+    early = [
+        f"{count} of the runs of {side} reached the target of the benchmark before the budget, and ended there; a "
+        "contest of a fixed budget takes a benchmark whose target is out of reach"
+        for side, judged in ((FRONTIER, frontier), (CHALLENGER, challenger))
+        if budget is not None and (count := fixed_budget.ended_early(judged, budget))
+    ]
+    return early + [
         f"the campaign of {side} is not valid: {reason.removesuffix('.')}"
         for side, judged in ((FRONTIER, frontier), (CHALLENGER, challenger))
         for reason in judged.score.reasons
-        if not reason.startswith(MISSING_RUNS)
+        if not reason.startswith(MISSING_RUNS) and not (budget is not None and NOT_CONVERGED in reason)
     ]
 
 
@@ -113,7 +145,14 @@ def decide(
     """Decide by the runs so far: the frontier is slower than the challenger by more than the gain (two one-sided tests
     after each pair, or after each session), and the rest. `core_flops` are the operations of a second that a
     processor of their host was measured to do."""
+    gained = None
     of_frontier, of_challenger = frontier.score, challenger.score
+    if contest.budget is not None:
+        gained = fixed_budget.quality_gain(contest, frontier, challenger, level)
+        of_frontier, of_challenger = (
+            fixed_budget.timed(side.score, fixed_budget.at_budget(side, contest.budget, gained.metric))
+            for side in (frontier, challenger)
+        )
     a, b, _ = pairs_of(of_challenger, of_frontier)
     minutes = [run.minutes or 0.0 for run in b], [run.minutes or 0.0 for run in a]
     if contest.sessions > 1:
@@ -123,6 +162,9 @@ def decide(
     times = [logs_of(runs, "minutes") or [] for runs in (a, b)]
     of_pairs = [other - one for one, other in zip(*times, strict=False)] if paired else []
     outside = outside_of(frontier), outside_of(challenger)
+    wanted_gain: float | None = contest.gain
+    if gained is not None:
+        wanted_gain = None if contest.slower is None else 1 / (1 + contest.slower) - 1
     wanted = contest.flop_per_sample
     bound = None if wanted is None else nearest(challenger, wanted, core_flops)
     impossible, asked = below_bound(bound)
@@ -132,22 +174,37 @@ def decide(
             of_challenger,
             FRONTIER,
             of_frontier,
-            contest.gain,
+            wanted_gain,
             most_pairs=most,
             level=level,
             design=design_of(challenger, frontier),
-        ),
+        )
+        if wanted_gain is not None
+        else None,
+        gained=gained,
         quality=quality_claim(contest, challenger, level),
-        reasons=[*beyond(contest, challenger), *impossible, *objections(frontier, challenger)],
+        reasons=[
+            *beyond(contest, challenger),
+            *impossible,
+            *objections(frontier, challenger, contest.budget),
+        ],
         questions=[*asked, *questions(frontier, challenger), *moved_out(*outside, *minutes)],
         runs=len(frontier.records) + len(challenger.records),
-        least_gain=least_gain(of_pairs, most, level),
+        least_gain=least_gain(of_pairs, most, level)
+        if gained is None
+        else _least_quality(gained, contest.pairs, level),
         logs=[str(record.sha256) for side in (frontier, challenger) for record in side.records],
         minutes=minutes,
         outside=tuple(map(_means, outside)),
         measured_by=challenger.score.measured_by,
         bound=bound,
     )
+
+
+def _least_quality(gained: QualityGain, pairs: int, level: float) -> float | None:
+    """Least gain in quality that the contest's pairs show at the spread of these."""
+    known = [other - one for one, other in gained.pairs if one is not None and other is not None]
+    return None if len(known) < 2 else least_difference_at(statistics.stdev(known), pairs, level)
 
 
 def below_bound(bound: WorkBound | None) -> tuple[list[str], list[str]]:

@@ -40,6 +40,12 @@ OF_PROGRAMS = ("read_bytes", "written_bytes", "shared_memory_bytes", "left_proce
 LEAST_SESSIONS, MOST_SESSIONS = 3, 20
 LEAST_AA, USUAL_AA = 3, 5
 
+UNTIL = "benchmark.evaluation.until"
+"""Option of `train-bench run` that ends runs at a budget."""
+
+OF_TARGETS, OF_BUDGETS = ("gain_percent", "quality"), ("gain", "slower_percent")
+"""Keys of a contest that times to a target decide, and of one that qualities at a budget decide."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
@@ -59,7 +65,9 @@ class Contest:
     may_change   patterns of the files that a challenger may change; all others of the repository are frozen
     outside      digests of frozen files that git does not track, by their path
     measured     largest values of quantities of every run of a challenger, by mllog key or a name of this module
-    gain         share of time that a challenger has to gain
+    gain         share of time that a challenger has to gain; at a budget, quality in the unit of its metric
+    budget       amount of training in the benchmark's unit, at which qualities decide; None: times to the target do
+    slower       at a budget, largest share of time that a challenger may take longer; None without a gate on time
     error        error budget of the sequence of challengers
     pairs        largest number of pairs of runs of a challenge
     sessions     hosts or days over which the pairs are spread; above 1 each session is one observation
@@ -77,6 +85,8 @@ class Contest:
     may_change: tuple[str, ...]
     measured: Mapping[str, float]
     gain: float
+    budget: float | None
+    slower: float | None
     error: float
     pairs: int
     sessions: int
@@ -97,7 +107,8 @@ class Contest:
     def words(self) -> list[str]:
         """Options of each side."""
         cap = [] if self.cap_minutes is None else [f"max_minutes={self.cap_minutes:g}"]
-        return [*self.run, *cap]
+        end = [] if self.budget is None else [f"{UNTIL}={self.budget:.12g}"]
+        return [*self.run, *cap, *end]
 
     def frozen(self, changed: Sequence[str]) -> list[str]:
         """Those of the changed files that a challenger may not change."""
@@ -115,6 +126,9 @@ KNOWN = (
         "outside",
         "measured",
         "gain_percent",
+        "budget",
+        "gain",
+        "slower_percent",
         "error",
         "pairs",
         "sessions",
@@ -166,18 +180,24 @@ def _contest(path: Path, content: Mapping[str, Any], text: bytes) -> Contest:
     measured = content.get("measured") or {}
     if not isinstance(measured, dict):
         raise RequestError(f"measured of {path} is {measured!r}; give a largest value by name.")
+    budget, run = content.get("budget"), shell_words.split(str(content["run"]), "run")
+    if budget is not None:
+        budget = round(number("budget", 0, 1e-6, 1e15), 6)
+    _refuse_two_questions(path, content, run)
     whole = hashlib.sha256(text + json.dumps(outside, sort_keys=True).encode()).hexdigest()
     return Contest(
         name=str(content["contest"]),
         folder=folder,
-        run=tuple(shell_words.split(str(content["run"]), "run")),
+        run=tuple(run),
         frontier=str(content["frontier"]),
         may_change=tuple(_listed(content, "may_change", path)),
         measured={
             str(name): number(str(name), 0, -math.inf, math.inf, given=value)
             for name, value in measured.items()
         },
-        gain=number("gain_percent", 0, 0, 100) / 100,
+        gain=number("gain_percent", 0, 0, 100) / 100 if budget is None else number("gain", 0, 0, 1e15),
+        budget=budget,
+        slower=None if content.get("slower_percent") is None else number("slower_percent", 0, 0, 1000) / 100,
         error=number("error", 0.01, 1e-6, 0.5),
         pairs=pairs,
         sessions=sessions,
@@ -191,6 +211,19 @@ def _contest(path: Path, content: Mapping[str, Any], text: bytes) -> Contest:
         digest=whole,
         outside=outside,
     )
+
+
+def _refuse_two_questions(path: Path, content: Mapping[str, Any], run: Sequence[str]) -> None:
+    """Raise `RequestError` for a contest with a budget and what belongs to a target, or the other way round."""
+    at_budget = content.get("budget") is not None
+    if others := [name for name in (OF_TARGETS if at_budget else OF_BUDGETS) if name in content]:
+        raise RequestError(
+            f"{path} has {'budget and ' if at_budget else ''}{others[0]}{'' if at_budget else ' and no budget'}; a "
+            f"contest of times to a target has {', '.join(OF_TARGETS)}, one of qualities at a budget "
+            f"{', '.join(OF_BUDGETS)}."
+        )
+    if at_budget and (own := [word for word in run if word.startswith(f"{UNTIL}=")]):
+        raise RequestError(f"run of {path} has {own[0]}, which budget sets; leave it out of run.")
 
 
 def _listed(content: Mapping[str, Any], name: str, path: Path) -> list[str]:
@@ -318,5 +351,10 @@ def least_gain(differences: Sequence[float], pairs: int, level: float) -> float 
 
 def least_gain_at(deviation: float, pairs: int, level: float) -> float:
     """The same of a deviation of differences of logarithms."""
+    return 1 - math.exp(-least_difference_at(deviation, pairs, level))
+
+
+def least_difference_at(deviation: float, pairs: int, level: float) -> float:
+    """Least mean difference that so many pairs of this deviation show at the level with the usual power."""
     quantiles = student_quantile(pairs - 1, 1 - level) + student_quantile(pairs - 1, POWER)
-    return 1 - math.exp(-quantiles * deviation / math.sqrt(pairs))
+    return quantiles * deviation / math.sqrt(pairs)

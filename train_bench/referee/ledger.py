@@ -63,7 +63,8 @@ def _is_level(value: object) -> bool:
 
 _KINDS: Mapping[str, Callable[[object], bool]] = {
     **dict.fromkeys(
-        ("event", "contest", "frontier", "challenger", "side", "host", "day", "reason"), _is(str)
+        ("event", "contest", "frontier", "challenger", "side", "host", "day", "reason", "metric", "unit"),
+        _is(str),
     ),
     **dict.fromkeys(("number", "index", "session", "seed", "runs"), _is_whole),
     **dict.fromkeys(("reasons", "questions", "logs"), _is_list(_is(str))),
@@ -73,12 +74,13 @@ _KINDS: Mapping[str, Callable[[object], bool]] = {
     "minutes": _is_list(_is_list(_is_number), 2, 2),
     "differences": _is_list(_is_number, 2),
     "logarithms": _is_list(_is_list(_is_number, 2), 1),
+    "qualities": _is_list(_is_list(lambda value: value is None or _is_number(value)), 2, 2),
 }
 """What an entry has under a name, if it has it."""
 
 _NEEDED: Mapping[str, tuple[str, ...]] = {
     OPENED: ("contest", "frontier"),
-    AA: ("frontier", "host", "differences", "logarithms"),
+    AA: ("frontier", "host", "differences"),
     BEGUN: ("number", "frontier", "challenger", "level", "seed"),
     SESSION: ("number", "session", "host", "day", "confined", "network"),
     RUN: ("number", "side", "index"),

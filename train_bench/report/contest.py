@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from train_bench.compare.gate import CANNOT_TELL, SLOWER
+from train_bench.compare.quality_gate import BETTER, NOT_BETTER
 from train_bench.report import gate
 from train_bench.report.console import print_line
 from train_bench.report.referee import probability
@@ -26,6 +27,12 @@ UNLIKE = 0.01
 
 def progress(decision: Mapping[str, Any]) -> str:
     """How far a challenge is."""
+    if (gained := decision["gained"]) is not None:
+        if not gained["looks"]:
+            return f"after {decision['runs']} runs: a test needs three pairs that differ and reach the budget"
+        word = "quality undecided" if gained["verdict"] == CANNOT_TELL else "quality decided"
+        look = gained["looks"][-1]
+        return f"after {look['runs']} pairs: {gained['metric']} of the challenger is {_gained(look['value'])}; {word}"
     looks = decision["time"]["looks"]
     if not looks:
         return f"after {decision['runs']} runs: a test needs three pairs that reach the target"
@@ -37,7 +44,9 @@ def progress(decision: Mapping[str, Any]) -> str:
 
 def reasons(decision: Mapping[str, Any]) -> list[str]:
     """Sentences against a record; none of a record."""
-    said = [] if decision["time"]["verdict"] == SLOWER else [_time(decision)]
+    gained, time = decision["gained"], decision["time"]
+    said = [] if gained is None or gained["verdict"] == BETTER else [_quality(gained)]
+    said += [] if time is None or time["verdict"] == SLOWER else [_time(decision)]
     claim = decision["quality"]
     if claim is not None and not claim["shown"]:
         why = claim["reason"] or f"p = {probability(claim['p'])}"
@@ -46,7 +55,47 @@ def reasons(decision: Mapping[str, Any]) -> list[str]:
 
 
 def _time(decision: Mapping[str, Any]) -> str:
-    return gate.sentence(decision["time"], "the challenger", "the frontier")
+    time = decision["time"]
+    if decision["gained"] is None:
+        return gate.sentence(time, "the challenger", "the frontier")
+    allowed = 1 / (1 + time["limit"]) - 1
+    question = f"the challenger takes at most {100 * allowed:.3g} % longer than the frontier to the budget"
+    if time["bounds"] is None:
+        return f"It is not shown that {question}: a test needs three pairs that reach it."
+    value, most = (1 / time["bounds"][name] for name in ("value", "low"))
+    words = {SLOWER: "It is shown that", CANNOT_TELL: "It is not shown that"}
+    said = words.get(time["verdict"], "It does not hold that")
+    return f"{said} {question}: its time is {value:.4g} times as long (upper confidence bound {most:.4g})."
+
+
+def _quality(gained: Mapping[str, Any]) -> str:
+    """Sentence on the gate on quality at a budget."""
+    better = "higher" if gained["higher_is_better"] else "lower"
+    wanted = f"{better} than that of the frontier by more than {gained['gain']:g}"
+    at = f"at {gained['unit']} {gained['budget']:g} {gained['metric']} of the challenger is"
+    one, other = gained["without"]
+    without = ""
+    if one or other:
+        without = (
+            f" Runs without a quality there: {one} of the frontier; {other} of the challenger, as the worst."
+        )
+    if not gained["looks"]:
+        return (
+            f"It is not shown that {at} {wanted}: a test needs three pairs with a quality that vary.{without}"
+        )
+    words = {BETTER: f"{at} {wanted}", NOT_BETTER: f"{at} not {wanted}"}
+    said = words.get(gained["verdict"], f"it is not shown that {at} {wanted}")
+    look = gained["looks"][-1]
+    low, high = ("none" if look[name] is None else f"{look[name]:+.3g}" for name in ("low", "high"))
+    ranks = "" if gained["ranks"] is None else f"; rank test of all runs p = {gained['ranks']:.2g}"
+    return (
+        f"{said[:1].upper()}{said[1:]}: after {look['runs']} pairs it is {_gained(look['value'])} (one-sided "
+        f"confidence bounds {low} and {high}{ranks}).{without}"
+    )
+
+
+def _gained(value: float) -> str:
+    return f"better by {value:.3g}" if value > 0 else f"worse by {-value:.3g}"
 
 
 def show_challenge(content: Mapping[str, Any], console: Console) -> None:
@@ -80,7 +129,7 @@ def show_refutation(content: Mapping[str, Any], console: Console) -> None:
 
 
 def _show_decision(content: Mapping[str, Any], console: Console) -> None:
-    for said in [_time(content)] if content["record"] else reasons(content):
+    for said in _shown(content) if content["record"] else reasons(content):
         print_line(console, said[:1].upper() + said[1:])
     for asked in content["questions"]:
         print_line(console, f"For review: {asked}")
@@ -92,12 +141,24 @@ def _show_decision(content: Mapping[str, Any], console: Console) -> None:
         print_line(console, work(bound))
     print_line(console, confinement(content))
     if content["least_gain"] is not None:
+        least_shown = f"{100 * content['least_gain']:.2f} %"
+        if content["gained"] is not None:
+            least_shown = f"{content['least_gain']:.3g} in {content['gained']['metric']}"
         print_line(
             console,
-            f"With the spread of these pairs, a gain of {100 * content['least_gain']:.2f} % is the least that the "
-            "contest's number of pairs shows with power 0.8.",
+            f"With the spread of these pairs, a gain of {least_shown} is the least that the contest's "
+            "number of pairs shows with power 0.8.",
         )
     print_line(console, UNKNOWABLE)
+
+
+def _shown(decision: Mapping[str, Any]) -> list[str]:
+    """Sentences on the gates of a record."""
+    gained, time = decision["gained"], decision["time"]
+    return [
+        *([] if gained is None else [_quality(gained)]),
+        *([] if time is None else [_time(decision)]),
+    ]
 
 
 def outside(sides: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -168,14 +229,28 @@ def confinement(content: Mapping[str, Any]) -> str:
 
 def least(content: Mapping[str, Any]) -> str:
     """The least gain that a host shows, by the frontier against itself."""
-    asked = content["gain"]
+    at_budget, asked = content["budget"] is not None, content["gain"]
+    alike, otherwise = content["least_gain"], content["least_gain_of_other_runs"]
+
+    def shown(gain: float) -> str:
+        return f"{gain:.3g}" if at_budget else f"{100 * gain:.2f} %"
+
     said = (
         f"A/A on {content['host']} ({content['pairs']} pairs of the frontier with itself): {content['of']} pairs at "
-        f"level {content['level']:.3g} show, with power 0.8, {100 * content['least_gain']:.2f} % more than the gain of "
-        f"{100 * asked:.2f} % that the contest asks for, and {100 * content['least_gain_of_other_runs']:.2f} % where "
-        "the challenger learns otherwise (spread between seeds)."
+        f"level {content['level']:.3g} show, with power 0.8, "
     )
-    if content["least_gain"] > asked:
+    if at_budget:  # whoever trains to another quality learns otherwise
+        said += (
+            f"{shown(otherwise)} more than the gain of {shown(asked)} in {content['metric']} at {content['unit']} "
+            f"{content['budget']:g} that the contest asks for (spread between seeds), and {shown(alike)} where runs of "
+            "one seed differ as those of the frontier do."
+        )
+    else:
+        said += (
+            f"{shown(alike)} more than the gain of {shown(asked)} that the contest asks for, and {shown(otherwise)} "
+            "where the challenger learns otherwise (spread between seeds)."
+        )
+    if (otherwise if at_budget else alike) > asked:
         said += (
             " That is more than the contest asks for: a smaller gain is hardly shown, and its level is spent all the "
             "same; more pairs or a quieter host show less."
@@ -220,6 +295,9 @@ def cells(challenge: Mapping[str, Any]) -> tuple[str, ...]:
         "-" if not minutes else f"{60 * sum(minutes) / len(minutes):.6g} s"
         for minutes in challenge["minutes"]
     )
+    if challenge["qualities"] is not None:
+        known = ([one for one in side if one is not None] for side in challenge["qualities"])
+        frontier, challenger = ("-" if not side else f"{sum(side) / len(side):.6g}" for side in known)
     return (
         challenge["challenger"][:8],
         f"{challenge['level']:.3g}",

@@ -24,6 +24,7 @@ from train_bench.plan import process
 from train_bench.plan.process import Ended
 from train_bench.referee import contest, ledger
 
+ROOT = Path(__file__).parents[3]
 CONTEST = """\
 contest: minis
 run: benchmark=resnet_mini command='python train.py'
@@ -64,6 +65,7 @@ def ran(monkeypatch):
     class Ran(list):
         seconds, sources, of_frontier = FASTER, ["good"] * 6, ["good"] * 6
         end, dies, moved = staticmethod(lambda: None), None, staticmethod(at_another_time)
+        qualities = None
 
     made, places = Ran(), []
 
@@ -78,6 +80,8 @@ def ran(monkeypatch):
         sources = made.sources if side == "b" and not with_itself else made.of_frontier
         seconds = FRONTIER if side == "a" else NO_FASTER if with_itself else made.seconds
         campaign(here, sources[: int(index) + 1], seconds=seconds)
+        if made.qualities is not None:
+            at_a_budget(here, made.qualities["a" if with_itself else side])
         plan(here, jobs=[{"index": one, "seed": 1000 + one} for one in range(6)])
         made.moved(here, places.index(here))
         return Ended(exit_code=int(name == made.dies), stderr="")
@@ -85,6 +89,13 @@ def ran(monkeypatch):
     monkeypatch.setattr(process, "carry_out", carry_out)
     monkeypatch.setattr(contest_runs, "can_confine", lambda wanted: True)
     return made
+
+
+def at_a_budget(folder, qualities):
+    """The runs of a folder missed the target, and had these qualities at epoch 3, the last one."""
+    for index, path in enumerate(sorted(folder.glob("result_*.txt"))):
+        text = path.read_text().replace('"value": 0.999', f'"value": {qualities[index]}')
+        path.write_text(text.replace('"status": "success"', '"status": "aborted"'))
 
 
 def referee(*words):
@@ -226,6 +237,98 @@ def interrupted(ran, number, name="allowed"):
     ran.end = interrupt
     assert referee(name)[0].returncode == 1
     ran.end = lambda: None
+
+
+BUDGET = CONTEST.replace("gain_percent: 1", "budget: 3\ngain: 0.01")
+LOW, HIGH = [0.60, 0.61, 0.59, 0.60, 0.61, 0.60], [0.70, 0.70, 0.70, 0.69, 0.71, 0.70]
+
+
+@pytest.fixture
+def at_budget(place, ran):
+    """A contest of a fixed budget, whose challenger is better and takes 10 % longer."""
+    Path("contest.yaml").write_text(BUDGET)
+    ran.qualities, ran.seconds = {"a": LOW, "b": HIGH}, [one * 1.1 for one in FRONTIER]
+    return ran
+
+
+def test_a_challenger_of_a_better_quality_at_the_budget_makes_a_record(at_budget):
+    said, content = referee("allowed")
+    assert (said.returncode, content["record"]) == (0, True), entries()[-1]["reasons"]
+    assert (content["time"], content["gained"]["verdict"]) == (None, "better")
+    pairs = content["runs"] // 2
+    assert entries()[-1]["qualities"] == [LOW[:pairs], HIGH[:pairs]]
+    options = json.loads(Path("challenges/1/revisions.json").read_text())["options"]
+    assert "benchmark.evaluation.until=3" in options
+    assert referee()[1]["problems"] == []
+    said = typed("referee", "refute", "contest.yaml")
+    assert said.returncode == 0
+    assert (
+        "At epoch 3 top1 of the challenger is higher than that of the frontier by more than 0.01"
+        in said.stdout
+    )
+    typed("referee", "contest.yaml", "--to", "contest.html")
+    page = Path("contest.html").read_text()
+    assert "0.602" in page and "0.7" in page, "mean qualities of both sides"
+
+
+def worse(ran):
+    ran.qualities["b"] = [one - 0.01 * at for at, one in enumerate(LOW)]
+
+
+def too_slow(_ran):
+    Path("contest.yaml").write_text(f"{BUDGET}slower_percent: 5\n")
+
+
+def stops_before(_ran):
+    Path("contest.yaml").write_text(BUDGET.replace("budget: 3", "budget: 4"))
+
+
+@pytest.mark.parametrize(
+    ("way", "words"),
+    [
+        (
+            worse,
+            "At epoch 3 top1 of the challenger is not higher than that of the frontier by more than 0.01",
+        ),
+        (too_slow, "It does not hold that the challenger takes at most 5 % longer than the frontier"),
+        (stops_before, "a test needs three pairs with a quality that vary"),
+    ],
+)
+def test_a_challenger_that_is_not_better_at_the_budget_and_in_time_makes_none(at_budget, way, words):
+    way(at_budget)
+    said, content = referee("allowed")
+    assert (said.returncode, content["record"]) == (1, False), said.stderr
+    assert any(words in one for one in entries()[-1]["reasons"]), entries()[-1]["reasons"]
+    assert referee()[1]["problems"] == []
+
+
+def test_a_challenger_within_the_time_that_a_budget_allows_makes_a_record(at_budget):
+    Path("contest.yaml").write_text(f"{BUDGET}slower_percent: 15\n")
+    said = typed("referee", "contest.yaml", "allowed")
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert "It is shown that the challenger takes at most 15 % longer than the frontier" in said.stdout
+
+
+def test_qualities_of_the_ledger_are_those_of_the_logs(at_budget):
+    worse(at_budget)
+    referee("allowed")
+    rewrite(lambda lines: lines[-1]["qualities"][1].reverse())
+    assert referee()[1]["problems"] == ["Challenge 1: its logs have other qualities than the ledger."]
+
+
+def test_the_least_gain_in_quality_is_measured_once_by_the_frontier_with_itself(at_budget):
+    Path("contest.yaml").write_text(BUDGET.replace("aa_pairs: 0", "aa_pairs: 4"))
+    said, content = referee("--aa")
+    assert said.returncode == 0, said.stderr
+    (line,) = [one for one in entries() if one["event"] == ledger.AA]
+    assert (line["qualities"], line["metric"]) == ([LOW[:4], LOW[:4]], "top1")
+    deviation = math.sqrt(2) * statistics.stdev(LOW[:4])
+    level = ledger.level_of([], 1, 0.01)
+    due = (stats.t.ppf(1 - level, 4) + stats.t.ppf(0.8, 4)) * deviation / math.sqrt(5)
+    assert content["least_gain_of_other_runs"] == pytest.approx(due)
+    said = typed("referee", "contest.yaml", "--aa")
+    assert f"{due:.3g} more than the gain of 0.01 in top1 at epoch 3" in said.stdout
+    assert "That is more than the contest asks for" in said.stdout and len(at_budget) == 8
 
 
 def test_an_interrupted_challenge_goes_on_at_its_level_and_is_not_begun_again(place, ran):
@@ -705,6 +808,21 @@ def test_a_session_goes_on_where_it_began(place, ran, monkeypatch):
     ("changed", "words"),
     [
         (("contest: minis\n", ""), "lacks contest"),
+        (
+            ("pairs: 5", "budget: 3"),
+            "has budget and gain_percent; a contest of times to a target has gain_percent",
+        ),
+        (("gain_percent: 1", "budget: 0"), "budget of contest.yaml is 0; give a number from 1e-06"),
+        (("gain_percent: 1", "budget: 3\nquality: {metric: top1, above: 0.7}"), "has budget and quality;"),
+        (("gain_percent: 1", "gain: 0.1"), "has gain and no budget; a contest"),
+        (("gain_percent: 1", "slower_percent: 5"), "has slower_percent and no budget; a contest"),
+        (
+            (
+                CONTEST[CONTEST.index(" command=") : CONTEST.index("pairs")],
+                " benchmark.evaluation.until=9\nfrontier: main\nmay_change: []\nbudget: 3\n",
+            ),
+            "run of contest.yaml has benchmark.evaluation.until=9, which budget sets",
+        ),
         (("pairs: 5", "pairs: 5\nsessions: 2"), "sessions of contest.yaml is 2; give a number from 3 to 20"),
         (
             ("pairs: 5", "pairs: 5\nsessions: 3"),
@@ -743,6 +861,15 @@ def test_the_mean_quality_has_to_be_beyond_the_threshold(tmp_path, qualities, sh
         contest.read(Path(tmp_path, "contest.yaml")), SimpleNamespace(records=records), 0.001
     )
     assert claim.shown is shown
+
+
+EXAMPLES = re.findall(r"```yaml\n(contest: .*?)```", (ROOT / "docs" / "referee.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize(("example", "budget"), list(zip(EXAMPLES, (None, 3.0), strict=True)))
+def test_contests_of_the_page_are_contests(tmp_path, example, budget):
+    Path(tmp_path, "contest.yaml").write_text(example)
+    assert contest.read(Path(tmp_path, "contest.yaml")).budget == budget
 
 
 def test_files_outside_of_the_repository_are_part_of_the_contest(tmp_path, monkeypatch):
