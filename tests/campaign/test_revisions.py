@@ -10,6 +10,8 @@ from train_bench.campaign import revisions
 from train_bench.core import git
 from train_bench.errors import Interrupted, RequestError
 from train_bench.judge.checks.environment import CODE
+from train_bench.own_trainer import hidden
+from train_bench.own_trainer.confined import Confinement, can_confine
 from train_bench.plan import process
 from train_bench.plan.process import Ended
 
@@ -151,7 +153,67 @@ def test_runs_of_foreign_code_have_empty_caches_of_compilers_and_write_nothing_e
     assert [one.writable for one in wanted[:2]] == [
         (out / side, out / "source" / side, out / "caches") for side in "ab"
     ]
-    assert {(one.read_only, one.network) for one in wanted} == {((repository,), False)}
+    assert [one.read_only for one in wanted[::3]] == [(repository,), (repository, out / "a" / "result_0.txt")]
+    assert {one.network for one in wanted} == {False}
+
+
+def a_link(path):
+    path.symlink_to("nowhere")
+
+
+@pytest.mark.parametrize("way", [Path.touch, a_link])
+@pytest.mark.parametrize("known", [None, lambda side, index: index == 0])
+def test_a_log_of_a_run_that_has_not_begun_is_refused(repository, ran, tmp_path, way, known):
+    out = tmp_path / "out"
+    step = f"remove {out}" if known is None else "--abandon ends the challenge"
+    ran.at = lambda index: way(out / "b" / "result_2.txt") if ran[-1][:2] == ("b", 0) else None
+    revisions._begin(pair(out))
+    (out / "b").mkdir()
+    foreign = revisions.Foreign(confined=False, network=True)
+    with pytest.raises(RequestError, match=rf"b/result_2.txt is .*; another run wrote it.*: {step}\."):
+        revisions.alternate(pair(out), silent, lambda: False, may_fail="b", foreign=foreign, begun=known)
+    assert [one[:2] for one in ran] == [("a", 0), ("b", 0)]
+    if known is not None:
+        with pytest.raises(RequestError, match="another run wrote it"):
+            revisions.alternate(pair(out), silent, lambda: False, begun=known)
+        assert len(ran) == 2
+
+
+def test_a_confined_run_cannot_edit_what_earlier_runs_of_its_side_left(repository, tmp_path, monkeypatch):
+    out = repository / "out"
+    caches = out / "caches"
+    for folder in (out / "b" / "attempts", out / "source" / "b", caches):
+        folder.mkdir(parents=True)
+    log, attempt = out / "b" / "result_0.txt", out / "b" / "attempts" / "run_0_1.json"
+    for path in (log, attempt):
+        path.touch()
+    foreign = revisions.Foreign(confined=True, network=True)
+    first = revisions._confining(pair(out), "b", caches, foreign)
+
+    def refused(attempt):
+        try:
+            attempt()
+        except OSError:
+            return True
+        return False
+
+    def is_kept():
+        first()
+        (out / "b" / "result_1.txt").touch()
+        (attempt.parent / "run_1_1.json").touch()
+        return all(
+            map(
+                refused,
+                (
+                    lambda: log.write_text("mine"),
+                    log.unlink,
+                    lambda: attempt.write_text("mine"),
+                    lambda: attempt.parent.rename(out / "b" / "elsewhere"),
+                ),
+            )
+        )
+
+    assert hidden.holds_in_a_child(is_kept) is can_confine(Confinement(read_only=(repository,), network=True))
 
 
 def test_the_first_run_of_a_side_begins_its_campaign_and_the_others_continue_it(repository, ran, tmp_path):

@@ -161,6 +161,7 @@ def alternate(
     may_fail: str | None = None,
     upto: int | None = None,
     foreign: Foreign | None = None,
+    begun: Callable[[str, int], bool] | None = None,
 ) -> None:
     """Carry out both campaigns run by run, a b b a ..., until `decided` after a pair of runs, or after `upto`.
 
@@ -168,9 +169,14 @@ def alternate(
     before each run; one of the side that `may_fail` whose processes die is a failed run like any other, and ends
     nothing. Where one side has `foreign` code, each run, of either side, has a new worktree, which is the only one
     meanwhile, and new caches of compilers, so that no run changes the source of another or keeps a state there; where
-    the system confines it, it cannot write anything else in the repository.
+    the system confines it, it cannot write anything else in the repository, nor the logs of earlier runs. A log of a
+    run that has not begun is refused: another run wrote it. `begun` says which had before this call; without it, those
+    that have a log.
     """
     _begin(pair)
+    known = {one for one in _logs(pair) if begun is None or begun(*one)}
+    next_step = f"remove {pair.folder}" if begun is None else "--abandon ends the challenge"
+    _refuse_logs_but(known, pair, next_step)
     try:
         with ExitStack() as kept:
             places = {}
@@ -185,13 +191,40 @@ def alternate(
                     with ExitStack() as worktree:
                         place = places.get(side) or worktree.enter_context(_checked_out(pair, side))
                         began(side, index)
+                        known.add((side, index))
                         _run(pair, side, place, index, foreign, may_fail=side == may_fail)
+                        _refuse_logs_but(known, pair, next_step)
                 if decided():
                     return
     except KeyboardInterrupt:
         raise Interrupted(
             f"Interrupted; finished runs stay in {pair.folder}. The same command with output={pair.folder} continues."
         ) from None
+
+
+def _logs(pair: Pair) -> set[tuple[str, int]]:
+    """Sides and numbers of the runs that have a log, be it a link that leads nowhere."""
+    return {
+        (side, index)
+        for side in ab.SIDES
+        for index in range(pair.pairs)
+        if os.path.lexists(_log(pair, side, index))
+    }
+
+
+def _log(pair: Pair, side: str, index: int) -> Path:
+    return pair.folder / side / f"result_{index}.txt"
+
+
+def _refuse_logs_but(known: set[tuple[str, int]], pair: Pair, next_step: str) -> None:
+    """Raise `RequestError` for a log of another run than these, and for one that is a link."""
+    for side, index in sorted(_logs(pair)):
+        log = _log(pair, side, index)
+        if (side, index) not in known or log.is_symlink():
+            flaw = "a link" if log.is_symlink() else f"the log of run {index} of {side}, which has not begun"
+            raise RequestError(
+                f"{log} is {flaw}; another run wrote it, and nothing here counts: {next_step}."
+            )
 
 
 def _begin(pair: Pair) -> None:
@@ -272,8 +305,15 @@ def _confining(pair: Pair, side: str, caches: Path, foreign: Foreign | None) -> 
     """What the process of a run does first."""
     if foreign is None or not foreign.confined:
         return lambda: None
-    own = (pair.folder / side, pair.folder / begun_plans.WORKTREES / side, caches)
-    wanted = Confinement(read_only=(pair.top,), writable=own, network=foreign.network)
+    campaign = pair.folder / side
+    attempts = campaign / "attempts"
+    earlier = [*campaign.glob("result_*.txt"), *attempts.glob("run_*.json")]
+    own = (campaign, pair.folder / begun_plans.WORKTREES / side, caches)
+    wanted = Confinement(
+        read_only=(pair.top, *(path for path in sorted(earlier) if path.is_file() and not path.is_symlink())),
+        writable=(*own, attempts) if attempts.is_dir() else own,  # a mount cannot be renamed
+        network=foreign.network,
+    )
     return lambda: confine(wanted)
 
 

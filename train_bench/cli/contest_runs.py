@@ -139,8 +139,11 @@ def challenge(
     def began(side: str, index: int) -> None:
         book.add(ledger.RUN, number=number, side=side, index=index)
 
+    def begun(side: str, index: int) -> bool:
+        return index in ledger.runs(book.entries, number, side)
+
     core_flops = ledger.core_flops(book.entries, number)
-    found = _run(contest, pair, foreign, level, tell, began, upto, core_flops)
+    found = _run(contest, pair, foreign, level, tell, began, upto, core_flops, begun)
     content = found.as_json() | {
         "number": number,
         "level": level,
@@ -448,6 +451,7 @@ def _run(
     began: Callable[[str, int], None],
     upto: int,
     core_flops: float | None,
+    begun: Callable[[str, int], bool] | None = None,
 ) -> challenges.Decision:
     """Run both sides in turns until it is decided, or `upto` so many pairs are made."""
 
@@ -466,6 +470,6 @@ def _run(
         return so_far.decided
 
     revisions.alternate(
-        pair, tell, decided, began=began, may_fail=ledger.CHALLENGER, upto=upto, foreign=foreign
+        pair, tell, decided, began=began, may_fail=ledger.CHALLENGER, upto=upto, foreign=foreign, begun=begun
     )
     return decide()

@@ -365,6 +365,13 @@ def test_a_challenger_all_of_whose_runs_die_makes_no_record_and_the_contest_goes
     assert content is not None and content["number"] == 2, said.stderr
 
 
+def test_a_log_of_a_run_that_the_ledger_does_not_have_is_refused(place, ran):
+    interrupted(ran, 4)
+    Path("challenges/1/b/result_3.txt").touch()
+    said, _ = referee("allowed")
+    assert said.returncode == 2 and "which has not begun" in said.stderr and "--abandon" in said.stderr
+
+
 @pytest.mark.parametrize("removed", ["b", "b/result_0.txt"])
 def test_runs_of_a_challenger_that_were_removed_are_not_made_anew(place, ran, removed):
     interrupted(ran, 4)
