@@ -1,6 +1,7 @@
 """Two revisions of a repository that alternate: their worktrees, the order of their runs, and what ends them."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -133,7 +134,9 @@ def test_a_side_that_is_not_trusted_leaves_nothing_in_the_worktree_of_a_later_ru
 def test_runs_of_foreign_code_have_empty_caches_of_compilers_and_write_nothing_else_in_the_repository(
     repository, ran, monkeypatch
 ):
-    wanted, found = [], []
+    wanted, found, used = [], [], []
+    kept = repository / "kept"
+    kept.mkdir(mode=0o500)
     monkeypatch.setattr(revisions, "confine", wanted.append)
 
     def carry_out(launch, folder, tick, *, name, cwd, first):
@@ -141,17 +144,29 @@ def test_runs_of_foreign_code_have_empty_caches_of_compilers_and_write_nothing_e
         caches = [Path(launch.env[name]) for name in revisions.CACHES]
         found.append([path.is_dir() and not any(path.iterdir()) for path in caches])
         (caches[0] / "kernel").touch()
+        (caches[1] / "elsewhere").symlink_to(kept, target_is_directory=True)
+        for path in (caches[0], caches[0].parent):
+            path.chmod(0o555)
+        used.append(caches[0].parent)
         (folder.parent / name[0] / "plan.json").write_text("{}")
         (folder.parent / name[0] / f"result_{name[-1]}.txt").write_text("")
         return Ended(exit_code=0, stderr="")
 
+    def remove(folder, **how):
+        if folder in used:
+            modes.extend(path.stat().st_mode & 0o777 for path in (folder, *folder.glob("*")))
+        rmtree(folder, **how)
+
+    rmtree, modes = shutil.rmtree, []
+    monkeypatch.setattr(revisions.shutil, "rmtree", remove)
     monkeypatch.setattr(process, "carry_out", carry_out)
     out = repository / "here" / "out"
     foreign = revisions.Foreign(confined=True, network=False)
     revisions.alternate(pair(out, pairs=3), silent, lambda: False, may_fail="b", foreign=foreign)
-    assert found == [[True] * 4] * 6 and not (out / "caches").exists()
+    assert found == [[True] * 4] * 6 and len({*used}) == 6 and not any(path.exists() for path in used)
+    assert kept.stat().st_mode & 0o777 == 0o500 and modes == [0o700] * 5 * 6
     assert [one.writable for one in wanted[:2]] == [
-        (out / side, out / "source" / side, out / "caches") for side in "ab"
+        (out / side, out / "source" / side, path) for side, path in zip("ab", used, strict=False)
     ]
     assert [one.read_only for one in wanted[::3]] == [(repository,), (repository, out / "a" / "result_0.txt")]
     assert {one.network for one in wanted} == {False}

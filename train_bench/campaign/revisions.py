@@ -6,9 +6,11 @@ the command of a trainer and a benchmark's folder name is that of the revision. 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -269,7 +271,7 @@ def count_as_failed(folder: Path, side: str, indices: Sequence[int]) -> list[int
 
 def _run(pair: Pair, side: str, place: Path, index: int, foreign: Foreign | None, *, may_fail: bool) -> None:
     """One run of a campaign, which begins with it."""
-    campaign, caches = pair.folder / side, pair.folder / "caches"
+    campaign, caches = pair.folder / side, Path(tempfile.mkdtemp(prefix="caches_", dir=pair.folder))
     begun = (campaign / "plan.json").exists()
     words = (
         [with_folder("resume", campaign)]
@@ -291,7 +293,7 @@ def _run(pair: Pair, side: str, place: Path, index: int, foreign: Foreign | None
             first=_confining(pair, side, caches, foreign),
         )
     finally:
-        shutil.rmtree(caches, ignore_errors=True)
+        _remove(caches)
     if (ended.exit_code == 0 or may_fail) and (campaign / f"result_{index}.txt").exists():
         return
     last = (ended.stderr.strip().splitlines() or [f"it ended with exit code {ended.exit_code}"])[-1]
@@ -299,6 +301,18 @@ def _run(pair: Pair, side: str, place: Path, index: int, foreign: Foreign | None
         f"Run {index} of {side} failed: {last.removeprefix('train-bench: ')} Its output is in "
         f"{pair.folder / 'output' / f'{side}_{index}.stderr'}."
     )
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, with folders in it that a program has locked."""
+    with contextlib.suppress(OSError):
+        if not folder.is_symlink():
+            folder.chmod(0o700)
+            for place, names, _ in os.walk(folder):  # from the top down, and follows no links
+                for path in (Path(place, name) for name in names):
+                    if not path.is_symlink():
+                        path.chmod(0o700)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _confining(pair: Pair, side: str, caches: Path, foreign: Foreign | None) -> Callable[[], None]:
