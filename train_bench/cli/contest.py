@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
                 return state(CANNOT_TELL, "a session is over, others are due.") if quiet else CANNOT_TELL
             return _code(content["record"], "the challenger made no record", as_json=quiet)
         if options.aa:
-            content = contest_runs.measure(contest, book, quiet=quiet)
+            content = contest_runs.measure(contest, book, quiet=quiet, trusted=options.trust)
             result_output.print_result(content, quiet, report.show_least)
             return VALID
     return _verify(contest, options)

@@ -126,7 +126,7 @@ def challenge(
     foreign = _foreign(contest, pair)
     _refuse_untrusted(pair, foreign, trusted=trusted)
     if contest.aa_pairs and not goes_on:
-        tell(report.least(measure(contest, book, quiet=quiet)))
+        tell(report.least(measure(contest, book, quiet=quiet, trusted=trusted)))
     tell(
         f"challenge {number} at level {level:.3g}: {pair.revisions[1].name} against {pair.revisions[0].name}"
     )
@@ -168,9 +168,10 @@ def challenge(
     return content | {"end": ledger.DECIDED}
 
 
-def measure(contest: Contest, book: Book, *, quiet: bool) -> dict[str, Any]:
+def measure(contest: Contest, book: Book, *, quiet: bool, trusted: bool) -> dict[str, Any]:
     """Least gains that this host shows with the pairs of the contest, by pairs of runs of the frontier with itself,
-    which are made once for each frontier and host. Raises `RequestError` where too few of them reach the target."""
+    which are made once for each frontier and host. Raises `RequestError` where too few of them reach the target, and
+    for a frontier that is not trusted, a challenger's code, where nothing confines it."""
     tell, _ = _teller(quiet), _opened(contest, book)
     frontier, host = ledger.frontier(book.entries), platform.node()
     measured = "logarithms" if contest.budget is None else "qualities"
@@ -180,7 +181,7 @@ def measure(contest: Contest, book: Book, *, quiet: bool) -> dict[str, Any]:
         if (one.get("frontier"), one.get("host")) == (frontier, host) and measured in one
     ]
     if not known:
-        known = [_measured(contest, book, frontier, host, tell)]
+        known = [_measured(contest, book, frontier, host, tell, trusted=trusted)]
     differences, values = known[-1]["differences"], known[-1][measured]
     least = least_gain_at if contest.budget is None else least_difference_at
     level = ledger.next_level(book.entries, contest.error)
@@ -202,7 +203,9 @@ def measure(contest: Contest, book: Book, *, quiet: bool) -> dict[str, Any]:
     }
 
 
-def _measured(contest: Contest, book: Book, frontier: str, host: str, tell: Tell) -> ledger.Entry:
+def _measured(
+    contest: Contest, book: Book, frontier: str, host: str, tell: Tell, *, trusted: bool
+) -> ledger.Entry:
     """Pairs of the frontier with itself, as a line of the ledger."""
     folder = folder_of(contest, f"aa_{frontier[:8]}_{re.sub(r'[^A-Za-z0-9.-]', '_', host)}")
     begun = [
@@ -212,8 +215,10 @@ def _measured(contest: Contest, book: Book, frontier: str, host: str, tell: Tell
     top = _opened(contest, book)
     one = revisions.read_one(top, frontier)
     pair = revisions.pair_of(top, (one, one), [*contest.words, f"seed={seed}"], contest.aa_pairs, folder)
+    opened, foreign = str(book.entries[0].get("frontier")), _foreign(contest, pair)
+    _refuse_untrusted(pair, foreign, trusted=trusted or frontier == opened, since=opened)
     tell(f"A/A: {contest.aa_pairs} pairs of the frontier {one.name} with itself on {host}")
-    revisions.alternate(pair, tell, lambda: False, foreign=_foreign(contest, pair))
+    revisions.alternate(pair, tell, lambda: False, foreign=foreign)
     sides = [comparing.judge_one(path, None) for path in ab.folders(folder)]
     content: dict[str, Any] = {}
     if contest.budget is None:
@@ -362,14 +367,17 @@ def _foreign(contest: Contest, pair: revisions.Pair) -> revisions.Foreign:
     return revisions.Foreign(confined=confined, network=contest.network or not confined)
 
 
-def _refuse_untrusted(pair: revisions.Pair, foreign: revisions.Foreign, *, trusted: bool) -> None:
-    """Raise `RequestError` for code that nothing confines, or that has the network, unless it is trusted."""
+def _refuse_untrusted(
+    pair: revisions.Pair, foreign: revisions.Foreign, *, trusted: bool, since: str | None = None
+) -> None:
+    """Raise `RequestError` for code that nothing confines, or that has the network, unless it is trusted: what changed
+    `since` a commit, by default since that of the first side."""
     if trusted or not foreign.network:
         return
     why = "the contest gives its runs the network"
     if not foreign.confined:
         why = "this system has no user namespaces that would keep it from the network and from the repository"
-    one, other = (revision.commit[:8] for revision in pair.revisions)
+    one, other = (name[:8] for name in (since or pair.revisions[0].commit, pair.revisions[1].commit))
     raise RequestError(
         f"A challenger is foreign code that runs as you, and {why}. Read git diff {one} {other}, and add --trust to "
         "run it. Nothing was run, and no error spent."

@@ -227,6 +227,21 @@ def test_foreign_code_that_is_not_confined_needs_trust(place, ran, monkeypatch, 
     assert typed("referee", "refute", "contest.yaml", "--trust").returncode == 0
 
 
+@pytest.mark.parametrize("way", [nothing_confines, the_contest_gives_the_network])
+def test_a_frontier_that_was_a_challenger_needs_trust_against_itself(place, ran, monkeypatch, way):
+    way(monkeypatch)
+    text = Path("contest.yaml").read_text()
+    Path("contest.yaml").write_text(text.replace("aa_pairs: 0", "aa_pairs: 3"))
+    assert typed("referee", "contest.yaml", "--aa").returncode == 0, "the frontier is the organiser's"
+    assert referee("allowed", "--trust")[0].returncode == 0
+    ran.clear()
+    said = typed("referee", "contest.yaml", "--aa")
+    one, other = (in_git("rev-parse", name)[:8] for name in ("main", "allowed"))
+    assert said.returncode == 2 and f"Read git diff {one} {other}, and add --trust" in said.stderr
+    assert not ran
+    assert typed("referee", "contest.yaml", "--aa", "--trust").returncode == 0
+
+
 def interrupted(ran, number, name="allowed"):
     """A first call, interrupted in this run."""
 
