@@ -11,7 +11,7 @@ from train_bench.campaign import revisions
 from train_bench.core import git
 from train_bench.errors import Interrupted, RequestError
 from train_bench.judge.checks.environment import CODE
-from train_bench.own_trainer import hidden
+from train_bench.own_trainer import hidden, leftovers
 from train_bench.own_trainer.confined import Confinement, can_confine
 from train_bench.plan import process
 from train_bench.plan.process import Ended
@@ -170,6 +170,23 @@ def test_runs_of_foreign_code_have_empty_caches_of_compilers_and_write_nothing_e
     ]
     assert [one.read_only for one in wanted[::3]] == [(repository,), (repository, out / "a" / "result_0.txt")]
     assert {one.network for one in wanted} == {False}
+
+
+def test_a_process_of_foreign_code_that_hides_from_its_run_ends_with_it(repository, ran, tmp_path):
+    """In a session of its own, without the variables of its run, and with nobody left who looks after it."""
+    left, running = [], []
+    ours = leftovers.children()
+
+    def at(_index):
+        running.extend(number for number in left if Path("/proc", str(number)).exists())
+        if not left:
+            command = ["sh", "-c", "setsid env -i sleep 20 >&- & echo $!; kill -9 $$"]
+            left.append(int(subprocess.run(command, stdout=subprocess.PIPE).stdout))
+
+    ran.at = at
+    foreign = revisions.Foreign(confined=False, network=True)
+    revisions.alternate(pair(tmp_path / "out", pairs=3), silent, lambda: True, foreign=foreign)
+    assert left and not running and leftovers.children() == ours
 
 
 def a_link(path):

@@ -21,6 +21,7 @@ from train_bench.campaign import ab
 from train_bench.core import begun_plans, files, git, shell_words
 from train_bench.errors import Interrupted, RequestError
 from train_bench.launcher import Launch
+from train_bench.own_trainer import leftovers
 from train_bench.own_trainer.confined import Confinement, confine
 from train_bench.plan import process
 from train_bench.plan.option import with_folder
@@ -284,14 +285,15 @@ def _run(pair: Pair, side: str, place: Path, index: int, foreign: Foreign | None
         for folder in (campaign, *map(Path, (env[name] for name in CACHES))):
             folder.mkdir(parents=True, exist_ok=True)
     try:
-        ended = process.carry_out(
-            Launch(argv=(sys.executable, "-m", "train_bench", "run", *words, f"only=[{index}]"), env=env),
-            pair.folder / "output",
-            lambda: None,
-            name=f"{side}_{index}",
-            cwd=place,
-            first=_confining(pair, side, caches, foreign),
-        )
+        with contextlib.nullcontext() if foreign is None else leftovers.ended_afterwards():
+            ended = process.carry_out(
+                Launch(argv=(sys.executable, "-m", "train_bench", "run", *words, f"only=[{index}]"), env=env),
+                pair.folder / "output",
+                lambda: None,
+                name=f"{side}_{index}",
+                cwd=place,
+                first=_confining(pair, side, caches, foreign),
+            )
     finally:
         _remove(caches)
     if (ended.exit_code == 0 or may_fail) and (campaign / f"result_{index}.txt").exists():

@@ -9,7 +9,6 @@ torch, which the program may not need.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
 import importlib.util
 import os
@@ -40,7 +39,6 @@ from train_bench.own_trainer.program_log import ProgramLog
 from train_bench.run import caches, system
 from train_bench.run.rank_environment import VARIABLES, local_rank, rank_and_size
 from train_bench.run.rank_state import (
-    PR_SET_CHILD_SUBREAPER,
     RankState,
     arrive,
     end_process,
@@ -235,7 +233,7 @@ def _run(job: Job, place: Place) -> Ended:
     lines = _lines(job, job_file, refusals, evaluate) if place.rank == 0 else None
     watch = DataWatch(Path(facts["data_dir"]), mark=job_file) if place.rank == 0 else None
     environ = _environment(job, place, job_file) | (lines.environment if lines is not None else {})
-    _adopt_orphans()
+    leftovers.adopt()  # so that their processor time counts
     seen = observation.Observation(
         observation.path_of(job, place.rank), job.partial_log, watch, evaluator=evaluator
     )
@@ -329,12 +327,6 @@ def _as_a_child() -> None:
     """Take signals, and end with this process."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
     end_with_parent()
-
-
-def _adopt_orphans() -> None:
-    """Become the parent of processes that outlive theirs, so that their processor time counts (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def _outliving(job_file: str) -> set[int]:

@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +16,8 @@ from train_bench.core.job import Job
 from train_bench.own_trainer.job import VARIABLE
 
 PROC = Path("/proc")
+PR_SET_CHILD_SUBREAPER = 36
+GRACE_SECONDS, REAP_SECONDS = 5.0, 0.01
 
 
 def end(job: Job) -> None:
@@ -39,6 +44,31 @@ def running(job_files: str) -> Iterator[int]:
                 continue
             if any(variable.startswith(wanted) for variable in variables):
                 yield int(folder.name)
+
+
+def adopt(*, adopting: bool = True) -> None:
+    """Become the parent of processes that outlive theirs, or no longer (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(adopting))
+
+
+@contextlib.contextmanager
+def ended_afterwards() -> Iterator[None]:
+    """Kill the processes that are children of this one at the end and were not before, whatever their session and
+    environment (Linux)."""
+    before = {*(children() or ())}
+    adopt()
+    try:
+        yield
+    finally:
+        until = time.monotonic() + GRACE_SECONDS
+        while (new := {*(children() or ())} - before) and time.monotonic() < until:
+            for number in new:
+                with contextlib.suppress(ProcessLookupError, PermissionError, ChildProcessError):
+                    os.kill(number, signal.SIGKILL)
+                    os.waitpid(number, os.WNOHANG)
+            time.sleep(REAP_SECONDS)
+        adopt(adopting=False)
 
 
 def children() -> list[int] | None:
