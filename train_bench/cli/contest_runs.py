@@ -429,8 +429,9 @@ def _begin_session(
         raise RequestError(
             f"Challenge {number} goes on on {of_this[-1].get('host')}, where its session began; this is {host}."
         )
-    if not of_this:
-        if any((one.get("host"), one.get("day")) == (host, day) for one in earlier):
+    how = {"confined": foreign.confined, "network": foreign.network}
+    if not of_this or any(of_this[-1].get(name) != value for name, value in how.items()):
+        if not of_this and any((one.get("host"), one.get("day")) == (host, day) for one in earlier):
             raise RequestError(
                 f"Session {session + 1} of challenge {number} has to be on another host or day (UTC) than those before "
                 f"it; this is {host} on {day}. Nothing was run."
@@ -441,8 +442,7 @@ def _begin_session(
             session=session,
             host=host,
             day=day,
-            confined=foreign.confined,
-            network=foreign.network,
+            **how,
             core_flops=measured_core_flops() if contest.flop_per_sample is not None else None,
         )
     if contest.sessions > 1:

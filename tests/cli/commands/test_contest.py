@@ -227,6 +227,19 @@ def test_foreign_code_that_is_not_confined_needs_trust(place, ran, monkeypatch, 
     assert typed("referee", "refute", "contest.yaml", "--trust").returncode == 0
 
 
+def test_a_session_that_goes_on_less_confined_is_not_said_to_be_confined(place, ran, monkeypatch):
+    interrupted(ran, 4)
+    nothing_confines(monkeypatch)
+    _, content = referee("allowed", "--trust")
+    assert (content["confined"], content["network"]) == (False, True)
+    sessions = [one for one in entries() if one["event"] == ledger.SESSION]
+    assert [(one["session"], one["confined"], one["network"]) for one in sessions] == [
+        (0, True, False),
+        (0, False, True),
+    ]
+    assert referee()[1]["problems"] == []
+
+
 @pytest.mark.parametrize("way", [nothing_confines, the_contest_gives_the_network])
 def test_a_frontier_that_was_a_challenger_needs_trust_against_itself(place, ran, monkeypatch, way):
     way(monkeypatch)
