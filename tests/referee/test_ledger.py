@@ -180,3 +180,11 @@ def test_a_last_line_that_lost_its_newline_counts(path):
     assert ledger.read(path) == entries and problems(path) == []
     ledger.append(path, entries, ledger.ABANDONED, number=4)
     assert path.read_bytes().startswith(whole) and problems(path) == []
+
+
+def test_a_line_of_an_earlier_version_has_a_next_step(tmp_path):
+    (tmp_path / "ledger.jsonl").write_text(
+        '{"event": "session", "previous": "", "number": 1, "session": 0, "host": "h", "day": "d"}\n'
+    )
+    with pytest.raises(LogError, match=r"it lacks confined, network; if an earlier version .* use that one"):
+        ledger.read(tmp_path / "ledger.jsonl")

@@ -6,7 +6,8 @@ A ledger that was written anew as a whole is consistent, too: only a head that w
 opened     the contest, and the frontier of the first challenger
 aa         pairs of the frontier with itself on a host
 begun      a challenge; its level is spent from here on
-session    the host and day of the runs that follow, and whether they are confined and have the network
+session    the host and day of the runs that follow, and whether they are confined and have the network; again
+           where that changes
 run        before each run: one of the challenger that has no log afterwards counts as failed, and is not repeated
 decided    the end of a challenge
 abandoned  the other end: another challenge was begun, or it was given up
@@ -96,7 +97,12 @@ def _flaw(entry: Entry) -> str | None:
         if name in entry and not fits(entry[name]):
             return f"its {name} is {str(entry[name])[:40]!r}"
     lacks = [name for name in ("event", *_NEEDED.get(str(entry.get("event")), ())) if name not in entry]
-    return f"it lacks {', '.join(lacks)}" if lacks else None
+    if lacks:
+        return (
+            f"it lacks {', '.join(lacks)}; if an earlier version of train_bench wrote it, use that one to verify it, "
+            "and begin a contest with a ledger of its own here"
+        )
+    return None
 
 
 def digest(entry: Entry) -> str:
