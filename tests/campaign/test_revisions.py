@@ -189,6 +189,13 @@ def test_a_process_of_foreign_code_that_hides_from_its_run_ends_with_it(reposito
     assert left and not running and leftovers.children() == ours
 
 
+def test_what_git_keeps_outside_of_a_linked_worktree_is_frozen_too(repository, tmp_path, monkeypatch):
+    assert revisions.frozen_folders(pair(tmp_path / "out")) == (repository,)
+    in_git("worktree", "add", "--detach", str(tmp_path / "linked"))
+    monkeypatch.chdir(tmp_path / "linked" / "here")
+    assert revisions.frozen_folders(pair(tmp_path / "out")) == (tmp_path / "linked", repository / ".git")
+
+
 def a_link(path):
     path.symlink_to("nowhere")
 

@@ -1,6 +1,7 @@
 """Foreign code in a process that the system confines; where it does not, nothing is started."""
 
 import contextlib
+import os
 import socket
 import sys
 from pathlib import Path
@@ -91,6 +92,20 @@ def test_what_a_confined_process_cannot_do(wanted, attempt, tmp_path, monkeypatc
     assert not (tmp_path / "top" / "elsewhere").exists() and (shared / "state").exists()
 
 
+def test_a_mount_below_a_repository_is_read_only_too(wanted, tmp_path):
+    """And one that a confined run has for itself stays writable."""
+
+    def is_kept():
+        hidden.enter()
+        for name in ("other", "own"):
+            hidden.mount("none", str(tmp_path / "top" / name), "tmpfs", 0)
+        confine(wanted)
+        (tmp_path / "top" / "own" / "mine").touch()
+        return not os.access(tmp_path / "top" / "other", os.W_OK)
+
+    assert hidden.holds_in_a_child(is_kept) is can_confine(wanted)
+
+
 def writes_in_its_own_folder(top):
     return (top / "own" / "result_0.txt").write_text("mine")
 
@@ -130,7 +145,7 @@ def test_a_contest_may_give_the_network(wanted):
 
 
 def test_a_folder_that_stays_writable_is_not_confined(wanted, monkeypatch):
-    monkeypatch.setattr(confined, "_set_read_only", lambda path: None)
+    monkeypatch.setattr(confined, "_set_read_only", lambda path, flags: None)
     assert not can_confine(wanted)
 
 

@@ -317,6 +317,11 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def frozen_folders(pair: Pair) -> tuple[Path, ...]:
+    """Folders that no run of foreign code may write: the repository, and what git keeps of it elsewhere."""
+    return pair.top, *git.outside(pair.top)
+
+
 def _confining(pair: Pair, side: str, caches: Path, foreign: Foreign | None) -> Callable[[], None]:
     """What the process of a run does first."""
     if foreign is None or not foreign.confined:
@@ -324,9 +329,13 @@ def _confining(pair: Pair, side: str, caches: Path, foreign: Foreign | None) -> 
     campaign = pair.folder / side
     attempts = campaign / "attempts"
     earlier = [*campaign.glob("result_*.txt"), *attempts.glob("run_*.json")]
+    earlier = [path for path in sorted(earlier) if path.is_file() and not path.is_symlink()]
     own = (campaign, pair.folder / begun_plans.WORKTREES / side, caches)
     wanted = Confinement(
-        read_only=(pair.top, *(path for path in sorted(earlier) if path.is_file() and not path.is_symlink())),
+        read_only=(
+            *frozen_folders(pair),
+            *(path for path in sorted(earlier) if path.is_file() and not path.is_symlink()),
+        ),
         writable=(*own, attempts) if attempts.is_dir() else own,  # a mount cannot be renamed
         network=foreign.network,
     )

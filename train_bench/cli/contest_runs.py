@@ -362,7 +362,7 @@ def _refuse_frozen(pair: revisions.Pair, contest: Contest) -> None:
 
 def _foreign(contest: Contest, pair: revisions.Pair) -> revisions.Foreign:
     """Whether this system confines the runs of a contest, and whether they have the network."""
-    wanted = Confinement(read_only=(pair.top,), network=contest.network)
+    wanted = Confinement(read_only=revisions.frozen_folders(pair), network=contest.network)
     confined = can_confine(wanted)
     return revisions.Foreign(confined=confined, network=contest.network or not confined)
 

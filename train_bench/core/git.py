@@ -111,6 +111,15 @@ def top(folder: Path) -> Path | None:
         return None
 
 
+def outside(top: Path) -> list[Path]:
+    """What git keeps of a checkout outside of it: of a linked worktree, or a submodule, the repository around it."""
+    try:
+        common = (top / _git(top, "rev-parse", "--git-common-dir")).resolve()
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [] if common.is_relative_to(top.resolve()) else [common]
+
+
 def commit(root: Path, name: str) -> tuple[str, str] | None:
     """Commit of a revision and the first line of its message; None where there is no such revision."""
     try:

@@ -21,7 +21,7 @@ from train_bench.own_trainer import hidden
 CLONE_NEWIPC, CLONE_NEWNET = 0x08000000, 0x40000000
 SHARED_MEMORY = Path("/dev/shm")
 
-MOUNT_SETATTR, AT_FDCWD, MOUNT_ATTR_RDONLY = 442, -100, 1
+MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = 442, -100, 0x8000, 1
 """Call of Linux 5.12 by its number, which all architectures share: it changes this attribute of a mount alone."""
 
 SIOCSIFADDR, SIOCSIFFLAGS, IFF_UP = 0x8916, 0x8914, 1
@@ -48,7 +48,9 @@ def confine(wanted: Confinement) -> None:
     for path in (*wanted.read_only, *wanted.writable):  # its own mount has its own attribute
         hidden.mount(str(path), str(path), None, hidden.MS_BIND | hidden.MS_REC)
     for path in wanted.read_only:
-        _set_read_only(path)
+        _set_read_only(path, AT_RECURSIVE)  # with mounts below it
+    for path in wanted.writable:
+        _set_writable(path)  # itself alone: what is read-only in it stays so
     os.chdir(Path.cwd())  # as when files are hidden
     hidden.enter()
 
@@ -63,12 +65,21 @@ def can_confine(wanted: Confinement) -> bool:
     return hidden.holds_in_a_child(is_confined)
 
 
-def _set_read_only(path: Path) -> None:
+def _set_read_only(path: Path, flags: int) -> None:
+    _change_mount(path, flags, struct.pack("QQQQ", MOUNT_ATTR_RDONLY, 0, 0, 0))
+
+
+def _set_writable(path: Path) -> None:
+    _change_mount(path, 0, struct.pack("QQQQ", 0, MOUNT_ATTR_RDONLY, 0, 0))
+
+
+def _change_mount(path: Path, flags: int, attributes: bytes) -> None:
     assert hidden.LIBC is not None
-    attributes = struct.pack("QQQQ", MOUNT_ATTR_RDONLY, 0, 0, 0)
     size = ctypes.c_size_t(len(attributes))
     hidden.check(
-        hidden.LIBC.syscall(MOUNT_SETATTR, AT_FDCWD, os.fsencode(path), ctypes.c_uint(0), attributes, size)
+        hidden.LIBC.syscall(
+            MOUNT_SETATTR, AT_FDCWD, os.fsencode(path), ctypes.c_uint(flags), attributes, size
+        )
     )
 
 
