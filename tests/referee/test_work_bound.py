@@ -41,7 +41,7 @@ def test_the_work_of_a_run_takes_its_samples_over_the_speed_of_its_host(
         )
     else:
         monkeypatch.setattr(work_bound, "observed_of", lambda location, index: None)
-    found = nearest(judged(tmp_path, machine), flop, 1e10)
+    found = nearest(judged(tmp_path, {}), machine, flop, 1e10)
     assert (found.seconds, found.least_seconds) == pytest.approx((had, least))
     assert found.share == pytest.approx(least / had)
 
@@ -51,7 +51,7 @@ def test_the_work_of_a_run_takes_its_samples_over_the_speed_of_its_host(
     [({"accelerators": [], "cores": 2}, None), ({"accelerators": ["unknown"], "cores": 2}, 1e10), ({}, 1e10)],
 )
 def test_without_a_known_speed_there_is_no_bound(tmp_path, machine, core_flops):
-    assert nearest(judged(tmp_path, machine), 1e9, core_flops) is None
+    assert nearest(judged(tmp_path, {}), machine, 1e9, core_flops) is None
     assert below_bound(None) == ([], [])
 
 

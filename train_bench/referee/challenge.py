@@ -48,6 +48,12 @@ MOVED_SHARE = 0.5
 """Share of the time saved on the clock from which on time outside of it is asked about."""
 
 
+UNKNOWN_BOUND = (
+    "The contest has flop_per_sample, and no least time of the work: no run of the challenger has samples and a time, "
+    "or the speed of the machine is not known. Is the time enough for it?"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """Both gates (`time` and `quality`; of a fixed budget `gained`, and `time` where the contest bounds it), reasons
@@ -166,8 +172,10 @@ def decide(
     if gained is not None:
         wanted_gain = None if contest.slower is None else 1 / (1 + contest.slower) - 1
     wanted = contest.flop_per_sample
-    bound = None if wanted is None else nearest(challenger, wanted, core_flops)
+    bound = None if wanted is None else nearest(challenger, frontier.location.machine, wanted, core_flops)
     impossible, asked = below_bound(bound)
+    if wanted is not None and bound is None:
+        asked.append(UNKNOWN_BOUND)
     return Decision(
         time=gate.against_one(
             CHALLENGER,

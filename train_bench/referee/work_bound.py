@@ -4,7 +4,7 @@ states, at the peak of the data sheet of its accelerators, or at what processors
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -55,10 +55,11 @@ def measured_core_flops() -> float:
     return best
 
 
-def nearest(judged: Judgement, flop_per_sample: float, core_flops: float | None) -> WorkBound | None:
-    """Bound of the run that comes nearest to it; None where no run has samples and a time, or the speed of its
-    accelerators is not known."""
-    machine = judged.location.machine
+def nearest(
+    judged: Judgement, machine: Mapping[str, Any], flop_per_sample: float, core_flops: float | None
+) -> WorkBound | None:
+    """Bound of the run that comes nearest to it on a `machine`, as the other side describes it; None where no run has
+    samples and a time, or the speed of the accelerators is not known."""
     names, cores = machine.get("accelerators"), machine.get("cores")
     peak = _peak(names) if isinstance(names, list) and names else None
     found = []

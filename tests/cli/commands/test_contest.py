@@ -112,6 +112,19 @@ def events():
     return [one["event"] for one in entries() if one["event"] not in (ledger.RUN, ledger.SESSION)]
 
 
+@pytest.mark.parametrize(("of_frontier", "asked"), [(["an unknown one"], 1), ([], 0)])
+def test_a_floor_of_times_is_that_of_the_frontiers_machine_or_is_asked_about(place, ran, of_frontier, asked):
+    def described(folder, days):
+        at_another_time(folder, days)
+        names = {"a": of_frontier, "b": [] if of_frontier else ["an unknown one"]}[folder.name]
+        (folder / "system.json").write_text(json.dumps({"accelerators": names, "cores": 2}))
+
+    Path("contest.yaml").write_text(f"{CONTEST}flop_per_sample: 1\n")
+    ran.moved = described
+    _, content = referee("allowed")
+    assert sum("no least time of the work" in one for one in content["questions"]) == asked
+
+
 def branch(name, text="faster", file="train.py"):
     """A further challenger."""
     in_git("checkout", "--quiet", "-b", name, "main")
