@@ -201,6 +201,16 @@ def test_an_entry_that_misses_the_target_is_found_before_the_last_pair(seeds_fro
     assert gate.against_one("B", b, "A", a, LIMIT, most_pairs=10).verdict == gate.CANNOT_TELL
 
 
+@pytest.mark.parametrize("options", [{}, {"most_pairs": 10}], ids=["once", "sequential"])
+@pytest.mark.parametrize("repeats", ["a", "b"])
+def test_failures_of_one_seed_are_not_several(options, repeats):
+    a, b = score([0.0, 0.01] * 5), score([FAILED] * 10, 1000)
+    assert gate.against_one("A", a, "B", b, LIMIT, **options).verdict == gate.LESS_OFTEN
+    for run in (a if repeats == "a" else b).runs:
+        run.seed = 7
+    assert gate.against_one("A", a, "B", b, LIMIT, **options).verdict == gate.CANNOT_TELL
+
+
 def test_failures_of_a_contest_decide_nothing():
     both = score([0.0, 0.01] * 5), score([FAILED] * 10)
     assert (

@@ -1,9 +1,9 @@
 """Compare the times of campaigns, with confidence intervals: of two in sentences, of more as a table.
 
 With --fail-if-slower 3 the exit code is 1 if a campaign is slower than the first, or than its history, by more than
-3 %, or reaches the target less often, 0 if it is not, and 3 if the runs cannot tell. With --fail-if-worse 0.005
-likewise for the quality at the same amount of training, and with --fail-if-changed if runs of equal seeds are not
-equal; all can be asked.
+3 %, or reaches the target less often than the first, 0 if it is not, and 3 if the runs cannot tell. With
+--fail-if-worse 0.005 likewise for the quality at the same amount of training, and with --fail-if-changed if runs of
+equal seeds are not equal; all can be asked.
 """
 
 from __future__ import annotations
