@@ -134,6 +134,11 @@ def test_what_it_can_do_where_the_system_confines(wanted, attempt, monkeypatch):
     assert not (confined.SHARED_MEMORY / "train_bench_test").exists()
 
 
+def test_a_host_whose_name_cannot_be_looked_up_has_no_address(monkeypatch):
+    monkeypatch.setattr(socket, "gethostname", lambda: "a" * 64)
+    assert confined._own_address() is None
+
+
 def test_a_contest_may_give_the_network(wanted):
     def same(_top):
         return Path("/proc/self/ns/net").readlink() == network

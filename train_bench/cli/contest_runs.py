@@ -20,7 +20,7 @@ from train_bench.compare.quality_gate import only_threshold
 from train_bench.core import files, git
 from train_bench.errors import LogError, RequestError
 from train_bench.judge.statistics import ALPHA, student_probability
-from train_bench.own_trainer.confined import Confinement, can_confine
+from train_bench.own_trainer.confined import SHARED_MEMORY, Confinement, can_confine
 from train_bench.referee import challenge as challenges
 from train_bench.referee import fixed_budget, ledger
 from train_bench.referee.contest import Contest, least_difference_at, least_gain_at
@@ -361,10 +361,25 @@ def _refuse_frozen(pair: revisions.Pair, contest: Contest) -> None:
 
 
 def _foreign(contest: Contest, pair: revisions.Pair) -> revisions.Foreign:
-    """Whether this system confines the runs of a contest, and whether they have the network."""
+    """Whether this system confines the runs of a contest, and whether they have the network. Raises `RequestError` for
+    files that a confined run would not find."""
+    for what, path in _named_places(pair):
+        if path.resolve().is_relative_to(SHARED_MEMORY) and can_confine(
+            Confinement(read_only=(), network=contest.network)
+        ):
+            raise RequestError(
+                f"{what} is {path}, and the runs of a contest have an empty {SHARED_MEMORY} of their own; move it to "
+                "another folder. Nothing was run, and no error spent."
+            )
     wanted = Confinement(read_only=revisions.frozen_folders(pair), network=contest.network)
     confined = can_confine(wanted)
     return revisions.Foreign(confined=confined, network=contest.network or not confined)
+
+
+def _named_places(pair: revisions.Pair) -> list[tuple[str, Path]]:
+    """The repository, and the folder of the data where the contest names one."""
+    folders = [word.partition("=")[2] for word in pair.words if word.startswith("data_dir=")]
+    return [("The repository", pair.top), *(("data_dir", Path(folder)) for folder in folders)]
 
 
 def _refuse_untrusted(

@@ -85,7 +85,7 @@ def _change_mount(path: Path, flags: int, attributes: bytes) -> None:
 
 def _own_address() -> str | None:
     """Address that the name of this host leads to; ranks of one host meet there."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, UnicodeError):  # the latter of a label of 64 characters
         return socket.gethostbyname(socket.gethostname())
     return None
 

@@ -240,6 +240,22 @@ def test_foreign_code_that_is_not_confined_needs_trust(place, ran, monkeypatch, 
     assert typed("referee", "refute", "contest.yaml", "--trust").returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("shared", "what"), [("repository", "The repository is"), ("shm", "data_dir is"), (None, None)]
+)
+def test_what_a_confined_run_would_not_find_is_refused(place, ran, monkeypatch, shared, what):
+    folder = place.parent / (shared or "elsewhere")
+    monkeypatch.setattr(contest_runs, "SHARED_MEMORY", folder)
+    data = f"run: data_dir={place.parent / 'shm' / 'data'} "
+    Path("contest.yaml").write_text(CONTEST.replace("run: ", data))
+    said, _ = referee("allowed")
+    if what is None:
+        assert said.returncode == 0, said.stderr
+        return
+    assert said.returncode == 2 and what in said.stderr and "move it to another folder" in said.stderr
+    assert not ran and ledger.challenges(entries()) == []
+
+
 def test_a_session_that_goes_on_less_confined_is_not_said_to_be_confined(place, ran, monkeypatch):
     interrupted(ran, 4)
     nothing_confines(monkeypatch)
