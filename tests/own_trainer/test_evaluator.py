@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -12,6 +13,7 @@ from safetensors.numpy import load_file
 from tests.own_trainer.test_run_command import log_of, place, train_bench  # noqa: F401
 from train_bench.core.job import Command
 from train_bench.errors import LaunchError
+from train_bench.own_trainer import command
 from train_bench.own_trainer.evaluator import Evaluator
 from train_bench.own_trainer.handed_over import file_of
 from train_bench.own_trainer.job import VARIABLE
@@ -65,6 +67,36 @@ def run(*words, call='one.hand_over("answers.json")'):
 
 def seen(index=0):
     return json.loads(Path("out", "attempts", f"run_{index}_1.json").read_text())["observed"]["evaluator"]
+
+
+LEAVES = """
+    import threading, time
+    threading.Thread(target=one.hand_over, args=["answers.json"], daemon=True).start()
+    while not Path("begun").exists():
+        time.sleep(0.01)
+    os._exit(0)
+"""
+
+
+@pytest.mark.slow
+def test_an_evaluation_under_way_is_no_process_that_the_program_left(secret):
+    Path("secret/evaluate.py").write_text(
+        "import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(60)\n"
+    )
+    run("runs=1", call=LEAVES.strip())
+    observed = json.loads(Path("out/attempts/run_0_1.json").read_text())["observed"]
+    assert Path("begun").exists() and observed["left_processes"] == 0
+
+
+def test_a_program_from_which_files_cannot_be_hidden_now_is_a_sentence(tmp_path, monkeypatch):
+    def refused(_paths):
+        raise OSError("no namespaces")
+
+    monkeypatch.setattr(command.hidden, "hide", refused)
+    evaluator = SimpleNamespace(hides=True, hidden=[])
+    program = Command(argv=(sys.executable, "-c", ""), cwd=str(tmp_path))
+    with pytest.raises(LaunchError, match="could not be started: the system refuses now to hide"):
+        command._started(program, {}, {}, evaluator, piped=False)
 
 
 @pytest.mark.slow

@@ -242,6 +242,8 @@ def _run(job: Job, place: Place) -> Ended:
     left = 0
     try:
         terminated = _watch(process, _heartbeat(job) if place.rank == 0 else lambda: None, seen)
+        if evaluator is not None:
+            evaluator.stop()  # its process is none that the program leaves
         left = len(_outliving(str(job_file)))
     finally:
         _signal_group(process, signal.SIGKILL)
@@ -321,6 +323,11 @@ def _started(
     except OSError as error:
         where = f" in {command.cwd}" if not Path(command.cwd).is_dir() else ""
         raise LaunchError(f"{argv[0]} could not be started{where}: {error.strerror}.") from error
+    except subprocess.SubprocessError as error:  # of `begin`
+        raise LaunchError(
+            f"{argv[0]} could not be started: the system refuses now to hide the evaluator's files from it. Repeat "
+            "the run."
+        ) from error
 
 
 def _as_a_child() -> None:

@@ -100,10 +100,11 @@ class Evaluator:
         return {name for name in {*now, *before} if now.get(name) != before.get(name)}
 
     def stop(self) -> None:
-        """End an evaluation that is under way, and remove the copies."""
+        """End an evaluation that is under way, and wait for its end."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
 
     def as_json(self) -> dict[str, Any]:
         """For the record of the attempt."""
