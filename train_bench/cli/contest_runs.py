@@ -231,7 +231,7 @@ def _measured(
         content = {"qualities": values, "unit": str(sides[0].score.unit)}
         content["metric"] = only_threshold(sides[0]).metric
         where = f"have a quality at {content['unit']} {contest.budget:g}"
-    if len(values[0]) < LEAST_RUNS:
+    if len(values[0]) < LEAST_RUNS or not all(values):
         raise RequestError(
             f"{len(values[0])} of {contest.aa_pairs} pairs of the frontier {where} on this host, and at least "
             f"{LEAST_RUNS} are needed; `train-bench judge {folder}` says why. No error was spent. Remove {folder} to "
