@@ -218,6 +218,21 @@ def test_a_log_of_a_run_that_has_not_begun_is_refused(repository, ran, tmp_path,
         assert len(ran) == 2
 
 
+def test_a_log_with_another_name_is_refused_because_a_later_run_could_edit_it(repository, ran, tmp_path):
+    log, name = tmp_path / "out" / "a" / "result_0.txt", tmp_path / "out" / "a" / "another"
+
+    def link(_index):
+        log.parent.mkdir(exist_ok=True)
+        log.touch()
+        name.hardlink_to(log)
+
+    ran.at = link
+    foreign = revisions.Foreign(confined=False, network=True)
+    with pytest.raises(RequestError, match=r"a/result_0.txt is a link; another run wrote it"):
+        revisions.alternate(pair(tmp_path / "out"), silent, lambda: False, foreign=foreign)
+    assert len(ran) == 1
+
+
 def test_a_confined_run_cannot_edit_what_earlier_runs_of_its_side_left(repository, tmp_path, monkeypatch):
     out = repository / "out"
     caches = out / "caches"

@@ -220,11 +220,12 @@ def _log(pair: Pair, side: str, index: int) -> Path:
 
 
 def _refuse_logs_but(known: set[tuple[str, int]], pair: Pair, next_step: str) -> None:
-    """Raise `RequestError` for a log of another run than these, and for one that is a link."""
+    """Raise `RequestError` for a log of another run than these, and for one that is a link or has another name."""
     for side, index in sorted(_logs(pair)):
         log = _log(pair, side, index)
-        if (side, index) not in known or log.is_symlink():
-            flaw = "a link" if log.is_symlink() else f"the log of run {index} of {side}, which has not begun"
+        linked = log.is_symlink() or log.stat().st_nlink > 1  # by the other name a later run could edit it
+        if (side, index) not in known or linked:
+            flaw = "a link" if linked else f"the log of run {index} of {side}, which has not begun"
             raise RequestError(
                 f"{log} is {flaw}; another run wrote it, and nothing here counts: {next_step}."
             )
@@ -332,10 +333,7 @@ def _confining(pair: Pair, side: str, caches: Path, foreign: Foreign | None) -> 
     earlier = [path for path in sorted(earlier) if path.is_file() and not path.is_symlink()]
     own = (campaign, pair.folder / begun_plans.WORKTREES / side, caches)
     wanted = Confinement(
-        read_only=(
-            *frozen_folders(pair),
-            *(path for path in sorted(earlier) if path.is_file() and not path.is_symlink()),
-        ),
+        read_only=(*frozen_folders(pair), *earlier),
         writable=(*own, attempts) if attempts.is_dir() else own,  # a mount cannot be renamed
         network=foreign.network,
     )
