@@ -13,6 +13,7 @@ import pytest
 from tests import needs
 from tests.command_line import train_bench, typed, wait_for
 from tests.fake_campaigns import FakeLauncher, begin, composed_config, laid_out, make, run_all
+from tests.hosts.fleet import fleet
 from tests.launchers.kubernetes.cluster import Cluster, forbidden, served
 from tests.launchers.kubernetes.kubelet import INDEX, Kubelet
 from tests.sandbox import ROOT
@@ -331,6 +332,16 @@ def kubelet(cluster, tmp_path):
     one.stop()
 
 
+@pytest.fixture
+def on_two_hosts(kubelet):
+    """Its two pods have addresses of their own. Needs root; where CI is set, its absence is a failure."""
+    try:
+        with fleet(2) as kubelet.hosts:
+            yield
+    except (OSError, subprocess.CalledProcessError) as error:
+        needs.namespaces(error)
+
+
 def free_port():
     """Of this machine, on which all pods are."""
     with socket.socket() as probe:
@@ -368,9 +379,13 @@ def has_begun(log, process):
 
 @pytest.mark.full
 @pytest.mark.timeout(900)
+@needs.program("namespaces")
 @pytest.mark.parametrize("volumes", [(), (CLAIM,)], ids=["without", "volume"])
 @pytest.mark.parametrize("kind", ["jobset", "trainjob"])
-def test_a_campaign_of_five_runs_on_two_pods_is_valid(cluster, kubelet, tmp_path, kind, volumes):
+def test_a_campaign_of_five_runs_on_two_pods_is_valid(cluster, kubelet, request, tmp_path, kind, volumes):
+    """Those of a JobSet are on hosts of their own; the operator's status is sent to this one."""
+    if kind == "jobset":
+        request.getfixturevalue("on_two_hosts")
     answer = train_bench(*on_pods(tmp_path, "dlrm_mini", f"launcher.kind={kind}", *volumes))
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert "job dlrm-mini-c is done" in answer.stdout

@@ -1,4 +1,4 @@
-"""Controller and kubelet: the pods of a JobSet or TrainJob as processes of this machine."""
+"""Controller and kubelet: the pods of a JobSet or TrainJob as processes of this machine, or in network namespaces."""
 
 import base64
 import os
@@ -10,6 +10,8 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.hosts.fleet import INSIDE
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 
@@ -30,13 +32,14 @@ class Job:
 
 class Kubelet:
     """Starts the pods of each job that the cluster is given, and ends them as their policies say. Mounted folders are
-    below `folder`, but for claims that are mounted beside it; `most` pods have run at the same time."""
+    below `folder`, but for claims that are mounted beside it; `most` pods have run at the same time. With `hosts`, the
+    pod of each index is on one of them, where it knows the others by their names."""
 
     def __init__(self, cluster, folder):
         self._cluster, self._folder = cluster, folder
         self._pods, self._disrupted, self._started = {}, set(), Counter()
         self._threads = []
-        self.most = 0
+        self.most, self.hosts = 0, ()
         cluster.created, cluster.deleted = self._created, lambda one: None
 
     def preempt(self, index, job="node"):
@@ -122,8 +125,11 @@ class Kubelet:
         log = self._folder / f"{name}.log"
         with log.open("wb") as file:
             process = subprocess.Popen(
-                [sys.executable, *rest],
-                env=os.environ | environ | self._of_operator(owner, index) | {"MASTER_ADDR": "127.0.0.1"},
+                [*self._on_host(environ["MASTER_ADDR"], index), sys.executable, *rest],
+                env=os.environ
+                | environ
+                | self._of_operator(owner, index)
+                | ({} if self.hosts else {"MASTER_ADDR": "127.0.0.1"}),
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -145,6 +151,19 @@ class Kubelet:
         self._cluster.put(pod)
         self._cluster.logs[name] = log
         return pod, process
+
+    def _on_host(self, first, index):
+        """Words that start a program on the host of a pod, with the names that a service and a kubelet give."""
+        if not self.hosts:
+            return []
+        names = self._folder / "hosts"
+        lines = (
+            f"{host.address} {first.replace('-0-0.', f'-0-{number}.')} {host.name}"
+            for number, host in enumerate(self.hosts)
+        )
+        names.write_text("\n".join(["127.0.0.1 localhost", *lines, ""]))
+        named = f'mount --bind {names} /etc/hosts && exec "$@"'
+        return [*(word.format(node=self.hosts[index].name) for word in INSIDE), "sh", "-c", named, "sh"]
 
     def _of_operator(self, owner, index):
         """What the controller of a TrainJob adds for torchrun, and the plugin of its status."""
